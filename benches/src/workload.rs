@@ -55,8 +55,8 @@ impl Shot {
         if !self.tokens.is_empty() {
             let time_ms = unix_ms();
             for &at in &self.tokens {
-                let token = tokens.draw(time_ms).bytes();
-                self.bytes[at..at + Token::BYTES].copy_from_slice(&token);
+                let token = tokens.draw(time_ms);
+                self.bytes[at..at + Token::BYTES].copy_from_slice(token.name());
             }
         }
         for (id, frame) in (first_id..).zip(&self.frames) {

@@ -49,6 +49,8 @@ pub const FEATURE_PLAN_CORE_PORTS: u64 = 32768;
 /// A server's feature: an APPLY may have more than
 /// [`FEW_KEYS_MAX`](crate::limits::FEW_KEYS_MAX) keys.
 pub const FEATURE_MANY_KEYS: u64 = 65536;
+/// A server's feature: a token may be a text, at a node alone.
+pub const FEATURE_TEXT_TOKENS: u64 = 131_072;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.

@@ -252,6 +252,10 @@ pub enum Refusal {
          {variant}"
     )]
     TokenForm { version: u8, variant: u8 },
+    #[error("the token is of {sent_ms} unix milliseconds; below 2^48 is allowed")]
+    TokenTime { sent_ms: u64 },
+    #[error("a token that is a text is not taken by a node of a cluster; a UUID of version 7 is")]
+    TokenTextInCluster,
     #[error(
         "the token is of {token_ms} unix milliseconds, more than {ahead_ms_max} ahead of the \
          shard's time {now_ms}",

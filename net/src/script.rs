@@ -10,7 +10,7 @@
 //!  2  1   operation, 12
 //!  3  1   flags: 1 the script is named by its digest, 2 it only reads, 4 the reply is of RESP3,
 //!         8 it uses no keys but those of the item, 16 the arguments are commands of EXEC,
-//!         32 the only argument is a command by itself
+//!         32 the only argument is a command by itself, 64 it may use any keys of the node
 //!  4  1   how often it has run and found that a key must be read first
 //!  5  1   0
 //!  6  2   the slot of its first key; 65535: no key is known yet
@@ -54,6 +54,7 @@ const FLAG_RESP3: u8 = 4;
 const FLAG_DECLARED: u8 = 8;
 const FLAG_COMMANDS: u8 = 16;
 const FLAG_COMMAND: u8 = 32;
+const FLAG_NODE: u8 = 64;
 
 /// The script of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,15 @@ pub enum ScriptAccess {
     Changes,
     /// Read them.
     Reads,
+}
+
+/// Which keys it may use. Items of a connection that may use the same slot keep their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptReach {
+    /// Those of one slot.
+    Slot,
+    /// Any keys of the node.
+    Node,
 }
 
 /// One SCRIPT, checked, as a view of its bytes.
@@ -187,6 +197,15 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
+    /// Which keys it may use.
+    #[must_use]
+    pub fn reach(&self) -> ScriptReach {
+        match self.has(FLAG_NODE) {
+            true => ScriptReach::Node,
+            false => ScriptReach::Slot,
+        }
+    }
+
     /// Whether the reply is of RESP3.
     #[must_use]
     pub fn is_of_resp3(&self) -> bool {
@@ -250,7 +269,7 @@ fn check_head(head: &[u8; HEAD_BYTES]) -> Result<(), Refusal> {
         return Err(Refusal::Operation(operation));
     }
     let names = flags & (FLAG_DIGEST | FLAG_COMMANDS | FLAG_COMMAND);
-    if flags >= 64 || names.count_ones() > 1 {
+    if flags >= 128 || names.count_ones() > 1 {
         return Err(Refusal::OperationFlags { operation, flags });
     }
     if usize::from(read_u16(head, 0)) != HEAD_BYTES {
@@ -283,6 +302,8 @@ pub struct ScriptItem<'a> {
     pub script: ScriptName<'a>,
     /// What it may do with keys.
     pub access: ScriptAccess,
+    /// Which keys it may use.
+    pub reach: ScriptReach,
     /// The reply is of RESP3.
     pub is_of_resp3: bool,
     /// The slot of its first key. `None`: it names none.
@@ -327,6 +348,7 @@ impl ScriptItem<'_> {
             (FLAG_RESP3, self.is_of_resp3),
             (FLAG_COMMANDS, self.script == ScriptName::Commands),
             (FLAG_COMMAND, self.script == ScriptName::Command),
+            (FLAG_NODE, self.reach == ScriptReach::Node),
         ];
         head[FLAGS_AT] = flags.iter().filter(|(_, is)| *is).map(|(bit, _)| bit).sum();
         let slot = self.slot.unwrap_or(NO_SLOT);
@@ -394,6 +416,7 @@ mod tests {
         let script = ScriptItem {
             script: ScriptName::Text(TEXT),
             access: ScriptAccess::Changes,
+            reach: ScriptReach::Node,
             is_of_resp3: true,
             slot: keys.first().map(|key| slot_of(key)),
             reply_bytes_max: 0,
@@ -413,6 +436,7 @@ mod tests {
         assert_eq!(read.slot(), Some(slot_of(b"{a}")));
         assert!(read.is_of_resp3());
         assert_eq!(read.access(), ScriptAccess::Changes);
+        assert_eq!(read.reach(), ScriptReach::Node);
         assert_eq!((read.runs(), read.time_us()), (0, None));
         let keys: Vec<&[u8]> = read.keys().collect();
         assert_eq!(keys, [b"{a}stock", b"{a}buyer"]);

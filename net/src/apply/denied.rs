@@ -65,11 +65,12 @@ impl Part {
 
 impl DeniedApply {
     /// The item, whose instruction `failed` was the first that did not hold. `None` if the item is
-    /// bad, has no such instruction, or more keys than [`FEW_KEYS_MAX`].
+    /// bad, has no such instruction, a token that is a text, or more keys than [`FEW_KEYS_MAX`].
     #[must_use]
     pub fn of(item: &[u8], failed: usize, value_bytes_max: u32) -> Option<Self> {
         let request = ApplyRequest::read(item, value_bytes_max).ok()?;
-        if request.key_count() > FEW_KEYS_MAX {
+        let has_text = request.token().is_some_and(|token| token.is_text());
+        if request.key_count() > FEW_KEYS_MAX || has_text {
             return None;
         }
         let ran = request.instruction_bytes().get(..=failed)?;
@@ -185,8 +186,7 @@ impl DeniedApply {
     #[inline]
     #[must_use]
     pub fn token_of(&self, item: &[u8]) -> Option<Token> {
-        self.token
-            .map(|token| Token::checked(token_bytes(token.of(item))))
+        self.token.map(|token| Token::checked(token.of(item)))
     }
 }
 

@@ -36,7 +36,7 @@ pub struct ApplyRequest<'a> {
     instructions: &'a [[u8; INSTRUCTION_BYTES]],
     /// The bytes that PUT, START and REPLACE take values from.
     data: &'a [u8],
-    token: Option<&'a [u8; Token::BYTES]>,
+    token: Option<&'a [u8]>,
     terms: Option<Terms<'a>>,
 }
 
@@ -296,7 +296,7 @@ impl<'a> ApplyRequest<'a> {
     #[inline]
     #[must_use]
     pub fn token(&self) -> Option<Token> {
-        self.token.map(|bytes| Token::checked(*bytes))
+        self.token.map(Token::checked)
     }
 
     /// The value that PUT, START or REPLACE of the request names.

@@ -55,6 +55,9 @@ use super::{Literal, TYPES_TEXT, is_of_name};
 /// Times in milliseconds since 1970, and lifetimes in milliseconds.
 const TIMES: (i128, i128) = (1, EXPIRY_MS_MAX as i128);
 
+/// What stands behind the colon of `when NAME expires:`.
+const EFFECT_EXPECTED: &str = "an effect: nothing else runs when a key expires";
+
 /// What an operator makes of a number and its operand.
 #[derive(Clone, Copy)]
 enum Operator {
@@ -254,6 +257,12 @@ impl<'a> Reader<'a> {
         }
         self.cursor.skip_spaces();
         let start = self.cursor.at;
+        // Before it is read: one within the other would go as deep as the text is long.
+        let is_nested = self.cursor.word() == "when";
+        self.cursor.at = start;
+        if is_nested {
+            return Err(self.error_at(start, EFFECT_EXPECTED));
+        }
         let effect = self.step()?;
         let may_run_later = match &effect {
             Step::Instruction(instruction) => instruction.may_run_later(),
@@ -265,7 +274,7 @@ impl<'a> Reader<'a> {
                 key,
                 effect: Some(Box::new(effect)),
             }),
-            false => Err(self.error_at(start, "an effect: nothing else runs when a key expires")),
+            false => Err(self.error_at(start, EFFECT_EXPECTED)),
         }
     }
 
@@ -428,19 +437,23 @@ impl<'a> Reader<'a> {
             return Err(self.error_at(self.cursor.at, "/ and a time, as in 10/s or 5/10m"));
         }
         let time_ms = self.period()?;
+        let time_us = u128::from(time_ms) * 1_000;
+        let units = u128::from(units);
         // Rounded up: the rate is never exceeded.
-        let interval_us = time_ms.saturating_mul(1_000).div_ceil(units);
-        if !(1..=Rate::INTERVAL_US_MAX).contains(&interval_us) || time_ms * 1_000 < units {
+        let interval_us = time_us.div_ceil(units);
+        let is_rate = (1..=u128::from(Rate::INTERVAL_US_MAX)).contains(&interval_us);
+        if !is_rate || time_us < units {
             return Err(self.error_at(start, "a rate from 1 in 12 days to 1000000 in a second"));
         }
         // More than a hundredth less than what is written.
-        if interval_us * units * 100 > time_ms * 1_000 * 101 {
+        if interval_us * units * 100 > time_us * 101 {
             let near = 1_000_000 / interval_us;
             return Err(self.error_at(
                 start,
                 &format!("a rate whose unit takes whole microseconds; near is {near}/s"),
             ));
         }
+        let interval_us = u64::try_from(interval_us).expect("within its borders");
         self.keyword("burst")?;
         let burst = self.units(u16::MAX.into())?;
         self.cursor.skip_spaces();

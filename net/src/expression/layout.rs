@@ -63,6 +63,70 @@ pub enum FieldKind {
     Bytes(usize),
 }
 
+/// What a field of a value holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FieldValue<'a> {
+    /// A whole number.
+    Number(i128),
+    /// True or false.
+    Bool(bool),
+    /// A number of four bytes.
+    F32(f32),
+    /// A number of eight bytes.
+    F64(f64),
+    /// Bytes, without the zeros at their end.
+    Bytes(&'a [u8]),
+    /// A text.
+    Text(&'a str),
+}
+
+impl LayoutField {
+    /// What a value holds there; `None` if the value has no such bytes. `fixed_bytes` are those of
+    /// the layout's fields.
+    #[must_use]
+    pub fn read<'a>(&self, fixed_bytes: usize, value: &'a [u8]) -> Option<FieldValue<'a>> {
+        let place = value.get(self.offset..)?.get(..self.kind.bytes())?;
+        Some(match self.kind {
+            FieldKind::Number(field_type) => FieldValue::Number(field_type.load(place)),
+            FieldKind::Bool => match place[0] {
+                0 => FieldValue::Bool(false),
+                1 => FieldValue::Bool(true),
+                _ => return None,
+            },
+            FieldKind::Float {
+                bytes,
+                is_big_endian,
+            } => {
+                let mut little = place.to_vec();
+                if is_big_endian {
+                    little.reverse();
+                }
+                match bytes {
+                    4 => FieldValue::F32(f32::from_le_bytes(*little.first_chunk()?)),
+                    _ => FieldValue::F64(f64::from_le_bytes(*little.first_chunk()?)),
+                }
+            }
+            FieldKind::Bytes(_) => {
+                let last = place.iter().rposition(|&byte| byte != 0);
+                FieldValue::Bytes(&place[..last.map_or(0, |at| at + 1)])
+            }
+            FieldKind::Text => FieldValue::Text(text_at(place, fixed_bytes, value)?),
+        })
+    }
+}
+
+fn text_at<'a>(place: &[u8], fixed_bytes: usize, value: &'a [u8]) -> Option<&'a str> {
+    assert_eq!(place.len(), TEXT_BYTES, "the place of a text");
+    let start = u32::from_le_bytes(*place.first_chunk()?) as usize;
+    let len = u32::from_le_bytes(*place[4..].first_chunk()?) as usize;
+    if len == 0 {
+        return Some("");
+    }
+    let bytes = value.get(start..)?.get(..len)?;
+    let text = std::str::from_utf8(bytes).ok();
+    text.filter(|_| start >= fixed_bytes)
+}
+
 /// A kind before its arrays and layouts are taken apart.
 enum Tree {
     Leaf(FieldKind),

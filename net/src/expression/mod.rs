@@ -21,7 +21,7 @@ use crate::instruction::FieldType;
 pub use apply::{number_name, parse_step, parse_step_in, parse_step_of_only_key};
 use cursor::{Cursor, error};
 pub use cursor::{ExpressionError, parse_number};
-pub use layout::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout};
+pub use layout::{FieldKind, FieldValue, LayoutField, TEXT_BYTES, ValueLayout};
 pub use scope::{Filled, Scope, ScopeKey, kind_text};
 pub use step::{NamedKey, PutWay, Step};
 

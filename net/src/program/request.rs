@@ -109,8 +109,10 @@ impl<'a> RunRequest<'a> {
     /// The name of the write, if it has one.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
-        let bytes = self.extension.last_chunk()?;
-        Some(Token::checked(*bytes))
+        match Extension::read(APPLY, self.extension) {
+            Ok(Extension::Token(bytes)) => Some(Token::checked(bytes)),
+            _ => None,
+        }
     }
 
     /// How many keys there are.

@@ -1,5 +1,6 @@
 //! The programs that a server has.
 
+use crate::expression::ValueLayout;
 use crate::program::id::ProgramId;
 use crate::program::request::RunRequest;
 use crate::program::template::Program;
@@ -69,11 +70,22 @@ impl Programs {
 /// The body of an INFO that asks for the schema.
 pub const SCHEMA_ASKED: [u8; 8] = 1u64.to_le_bytes();
 
+/// A layout and its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedLayout {
+    /// Its name.
+    pub name: String,
+    /// What the bytes of values mean.
+    pub layout: ValueLayout,
+}
+
 /// What a shard serves of a schema.
 #[derive(Clone, Debug, Default)]
 pub struct ServedSchema {
     /// The programs.
     pub programs: Programs,
+    /// The layouts.
+    pub layouts: Vec<NamedLayout>,
     /// The schema as INFO tells it: JSON, empty if there is none.
     pub text: String,
 }

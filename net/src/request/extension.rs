@@ -1,5 +1,5 @@
-//! The extension of an item: MEMBER, which lets members of a partition answer a GET, or TOKEN,
-//! which names a write.
+//! The extension of an item: MEMBER, which lets members of a partition answer a GET, or TOKEN or
+//! TEXT_TOKEN, which name a write.
 
 use crate::batch::{read_u16, read_u64};
 use crate::refusal::Refusal;
@@ -14,9 +14,12 @@ const HEAD_BYTES: usize = 16;
 pub(super) const MEMBER_AREA_BYTES: usize = HEAD_BYTES + 24;
 /// Bytes of an area with TOKEN.
 pub(super) const TOKEN_AREA_BYTES: usize = HEAD_BYTES + Token::BYTES;
+/// Bytes of an area with TEXT_TOKEN.
+const TEXT_TOKEN_AREA_BYTES: usize = HEAD_BYTES + Token::TEXT_BYTES;
 
 const TOKEN_TAG: u16 = 1;
 const MEMBER_TAG: u16 = 2;
+const TEXT_TOKEN_TAG: u16 = 3;
 
 /// What an area says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +28,8 @@ pub(crate) enum Extension<'a> {
     None,
     /// Members may answer.
     Member(MemberRead),
-    /// The write has this name, a checked [`Token`].
-    Token(&'a [u8; Token::BYTES]),
+    /// The write has this name, the bytes of a checked [`Token`].
+    Token(&'a [u8]),
 }
 
 impl<'a> Extension<'a> {
@@ -51,6 +54,7 @@ fn read_area(operation: u8, area: &[u8]) -> Result<Extension<'_>, Refusal> {
     let tag = read_u16(area, 8);
     let (area_bytes, is_taken) = match tag {
         TOKEN_TAG => (TOKEN_AREA_BYTES, is_write(operation)),
+        TEXT_TOKEN_TAG => (TEXT_TOKEN_AREA_BYTES, is_write(operation)),
         MEMBER_TAG => (MEMBER_AREA_BYTES, operation == Verb::Get as u8),
         _ => return Err(Refusal::ExtensionTag(tag)),
     };
@@ -60,9 +64,9 @@ fn read_area(operation: u8, area: &[u8]) -> Result<Extension<'_>, Refusal> {
     if area.len() != area_bytes || area[..HEAD_BYTES] != head(tag, area_bytes) {
         return Err(Refusal::ExtensionLength(len));
     }
-    if tag == TOKEN_TAG {
-        let bytes = area.last_chunk().expect("the length was compared");
-        return Token::read(*bytes).map(|_| Extension::Token(bytes));
+    if tag != MEMBER_TAG {
+        let bytes = &area[HEAD_BYTES..];
+        return Token::read_item(bytes).map(|_| Extension::Token(bytes));
     }
     let version = area.last_chunk().expect("the length was compared");
     Ok(Extension::Member(MemberRead {
@@ -88,15 +92,23 @@ pub(super) fn put_member(out: &mut Vec<u8>, member: MemberRead) {
 /// Gives the item at the end of `out`, which begins at `from` and has no extension, this token.
 pub(super) fn insert_token(out: &mut Vec<u8>, from: usize, token: Token) {
     let block = usize::from(read_u16(out, from));
-    let mut area = [0; TOKEN_AREA_BYTES];
-    area[..HEAD_BYTES].copy_from_slice(&head(TOKEN_TAG, TOKEN_AREA_BYTES));
-    area[HEAD_BYTES..].copy_from_slice(&token.bytes());
+    let (bytes, len) = token.item_bytes();
+    let tag = if token.is_text() {
+        TEXT_TOKEN_TAG
+    } else {
+        TOKEN_TAG
+    };
+    let area_bytes = HEAD_BYTES + len;
+    let area = head(tag, area_bytes)
+        .into_iter()
+        .chain(bytes)
+        .take(area_bytes);
     // An item beyond every limit has lengths that the server refuses.
     let at = (from + block).min(out.len());
     out.splice(at..at, area);
-    let with_area = u16::try_from(block + TOKEN_AREA_BYTES).unwrap_or(u16::MAX);
+    let with_area = u16::try_from(block + area_bytes).unwrap_or(u16::MAX);
     out[from..from + 2].copy_from_slice(&with_area.to_le_bytes());
-    out[from + 6..from + 8].copy_from_slice(&short(TOKEN_AREA_BYTES));
+    out[from + 6..from + 8].copy_from_slice(&short(area_bytes));
 }
 
 /// The bytes of an area before the data of its one item.

@@ -56,7 +56,7 @@ pub struct Request<'a> {
     pub wanted: Wanted,
     /// What the verb asks besides.
     pub extra: Extra,
-    token: Option<&'a [u8; Token::BYTES]>,
+    token: Option<&'a [u8]>,
     instructions: &'a [u8],
 }
 
@@ -145,12 +145,12 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn token(&self) -> Option<Token> {
-        self.token.map(|bytes| Token::checked(*bytes))
+        self.token.map(Token::checked)
     }
 
     /// The bytes of the name of the write, if it has one.
     #[inline]
-    pub(crate) fn token_bytes(&self) -> Option<&'a [u8; Token::BYTES]> {
+    pub(crate) fn token_bytes(&self) -> Option<&'a [u8]> {
         self.token
     }
 

@@ -1,21 +1,42 @@
 //! Tokens: a name that a client gives a write, so that the same write sent again gets the first
 //! answer.
 //!
-//! A token is a UUID of version 7 (RFC 9562): 48 bits of unix milliseconds, then random bits.
+//! A token is a UUID of version 7 (RFC 9562): 48 bits of unix milliseconds, then random bits. Or it
+//! is a text: a digest of the text alone, and beside it the time when the write was sent first.
 
 use std::fmt;
 use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
 
 use crate::batch::{read_u16, read_u64};
 use crate::refusal::Refusal;
 
 /// The name of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token([u8; Token::BYTES]);
+pub struct Token(Form);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Form {
+    Uuid([u8; Token::BYTES]),
+    Text {
+        sent_ms: u64,
+        digest: [u8; Token::DIGEST_BYTES],
+    },
+}
+
+/// What the digest of a text begins with: no other use of SHA-256 gives the same digests.
+const TEXT_DOMAIN: &[u8] = b"penstock text token\0";
 
 impl Token {
-    /// Bytes of a token.
+    /// Bytes of a token that is a UUID.
     pub const BYTES: usize = 16;
+    /// Bytes of the digest of a text: its SHA-256.
+    pub const DIGEST_BYTES: usize = 32;
+    /// Bytes of a token that is a text, in an item: its time and its digest.
+    pub const TEXT_BYTES: usize = 8 + Token::DIGEST_BYTES;
+    /// The longest text, in bytes.
+    pub const TEXT_LEN_MAX: usize = 64;
 
     /// A token of this time in unix milliseconds; of `random` 74 bits are used.
     ///
@@ -27,7 +48,34 @@ impl Token {
         bytes[6..].copy_from_slice(&random);
         bytes[6] = 0x70 | bytes[6] & 0x0F;
         bytes[8] = 0x80 | bytes[8] & 0x3F;
-        Token(bytes)
+        Token(Form::Uuid(bytes))
+    }
+
+    /// The token that is this text, of a write that was sent first at this time in unix
+    /// milliseconds. The same text of another time is the same token. `None` of a text that is
+    /// empty or longer than [`Token::TEXT_LEN_MAX`], and of a time beyond 48 bits.
+    #[must_use]
+    pub fn of_text(text: &[u8], sent_ms: u64) -> Option<Self> {
+        let is_good = (1..=Token::TEXT_LEN_MAX).contains(&text.len()) && sent_ms < 1 << 48;
+        is_good.then(|| {
+            let digest = Sha256::new().chain_update(TEXT_DOMAIN).chain_update(text);
+            let digest = digest.finalize().into();
+            Token(Form::Text { sent_ms, digest })
+        })
+    }
+
+    /// The token of an item, [`Token::BYTES`] or [`Token::TEXT_BYTES`].
+    ///
+    /// # Errors
+    /// [`Refusal::TokenForm`] or [`Refusal::TokenTime`].
+    pub(crate) fn read_item(bytes: &[u8]) -> Result<Self, Refusal> {
+        match bytes.first_chunk::<{ Token::TEXT_BYTES }>() {
+            None => Token::read(*bytes.first_chunk().expect("the length was compared")),
+            Some(bytes) => match read_u64(bytes, 0) {
+                sent_ms if sent_ms < 1 << 48 => Ok(Token::checked(bytes)),
+                sent_ms => Err(Refusal::TokenTime { sent_ms }),
+            },
+        }
     }
 
     /// The token with these bytes.
@@ -37,35 +85,74 @@ impl Token {
     pub fn read(bytes: [u8; Token::BYTES]) -> Result<Self, Refusal> {
         let (version, variant) = (bytes[6] >> 4, bytes[8] >> 6);
         match (version, variant) {
-            (7, 0b10) => Ok(Token(bytes)),
+            (7, 0b10) => Ok(Token(Form::Uuid(bytes))),
             _ => Err(Refusal::TokenForm { version, variant }),
         }
     }
 
-    /// The token with these bytes, which were read before.
+    /// The token of an item that was read before.
+    ///
+    /// # Panics
+    /// If its length is that of no token.
     #[inline]
-    pub(crate) fn checked(bytes: [u8; Token::BYTES]) -> Self {
-        Token(bytes)
+    pub(crate) fn checked(bytes: &[u8]) -> Self {
+        match bytes.len() {
+            Token::BYTES => Token(Form::Uuid(*bytes.first_chunk().expect("as long"))),
+            _ => Token(Form::Text {
+                sent_ms: read_u64(bytes, 0),
+                digest: *bytes.last_chunk().expect("the token of an item"),
+            }),
+        }
     }
 
-    /// Its bytes.
+    /// What names it: the bytes of a UUID, the digest of a text.
+    #[inline]
     #[must_use]
-    pub fn bytes(self) -> [u8; Token::BYTES] {
-        self.0
+    pub fn name(&self) -> &[u8] {
+        match &self.0 {
+            Form::Uuid(bytes) => bytes,
+            Form::Text { digest, .. } => digest,
+        }
     }
 
-    /// Its time, in unix milliseconds.
+    /// Whether it is a text.
+    #[inline]
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        matches!(self.0, Form::Text { .. })
+    }
+
+    /// Its bytes in an item: the first so many of them.
+    #[inline]
+    pub(super) fn item_bytes(self) -> ([u8; Token::TEXT_BYTES], usize) {
+        let mut bytes = [0; Token::TEXT_BYTES];
+        match self.0 {
+            Form::Uuid(uuid) => {
+                bytes[..Token::BYTES].copy_from_slice(&uuid);
+                (bytes, Token::BYTES)
+            }
+            Form::Text { sent_ms, digest } => {
+                bytes[..8].copy_from_slice(&sent_ms.to_le_bytes());
+                bytes[8..].copy_from_slice(&digest);
+                (bytes, Token::TEXT_BYTES)
+            }
+        }
+    }
+
+    /// Its time, in unix milliseconds: of a text when it was sent first.
     #[must_use]
     pub fn time_ms(self) -> u64 {
-        let [a, b, c, d, e, f, ..] = self.0;
-        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+        match self.0 {
+            Form::Uuid([a, b, c, d, e, f, ..]) => u64::from_be_bytes([0, 0, a, b, c, d, e, f]),
+            Form::Text { sent_ms, .. } => sent_ms,
+        }
     }
 }
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, byte) in self.0.iter().enumerate() {
-            let dash = if matches!(at, 4 | 6 | 8 | 10) {
+        for (at, byte) in self.name().iter().enumerate() {
+            let dash = if !self.is_text() && matches!(at, 4 | 6 | 8 | 10) {
                 "-"
             } else {
                 ""
@@ -150,8 +237,8 @@ mod tests {
         let token: Token = TOKEN.parse().expect("the example of RFC 9562, A.6");
         assert_eq!(token.time_ms(), 0x017F_22E2_79B0);
         assert_eq!(token.to_string(), TOKEN);
-        assert_eq!(Token::read(token.bytes()), Ok(token));
-        let random = token.bytes()[6..].try_into().expect("ten bytes");
+        assert_eq!(Token::read_item(token.name()), Ok(token));
+        let random = token.name()[6..].try_into().expect("ten bytes");
         assert_eq!(Token::new(token.time_ms(), random), token);
     }
 
@@ -160,10 +247,32 @@ mod tests {
         for random in [[0; 10], [0xFF; 10]] {
             for time_ms in [0, 1_764_000_000_000, (1 << 48) - 1] {
                 let token = Token::new(time_ms, random);
-                assert_eq!(Token::read(token.bytes()), Ok(token));
+                assert_eq!(Token::read_item(token.name()), Ok(token));
                 assert_eq!(token.time_ms(), time_ms);
             }
         }
+    }
+
+    #[test]
+    fn a_text_is_one_token_whatever_its_time_and_no_other_text_or_uuid_is_that_one() {
+        let of = |text: &[u8], ms| Token::of_text(text, ms).expect("a token");
+        let token = of(b"order-17", 1_795_902_919_309);
+        assert_eq!(token.name(), of(b"order-17", 7).name());
+        assert_eq!(token.time_ms(), 1_795_902_919_309);
+        // Written to the log of every server.
+        let shown = "93f571eea168240f8a59be2df3ddeddb646862672d89a3ecb68f85e91a31928b";
+        assert_eq!(token.to_string(), shown);
+        for other in [&b"order-18"[..], b"Order-17", b"order-17\0", b"o"] {
+            assert_ne!(token.name(), of(other, 7).name());
+        }
+        let uuid = of(TOKEN.as_bytes(), 7);
+        assert_ne!(uuid.name(), TOKEN.parse::<Token>().expect("a UUID").name());
+        let (bytes, len) = token.item_bytes();
+        assert_eq!(Token::read_item(&bytes[..len]), Ok(token));
+        assert_eq!(Token::of_text(b"", 7), None);
+        assert_eq!(Token::of_text(&[b'x'; 65], 7), None);
+        assert!(Token::of_text(&[0; 64], (1 << 48) - 1).is_some());
+        assert_eq!(Token::of_text(b"x", 1 << 48), None);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, Plain
 use crate::scan::ScanPage;
 use crate::status::Status;
 
-use super::glob;
+use super::fields_read::FieldsRead;
 use super::host::Host;
 use super::model::{TOO_LONG, range_of, ttl_of};
+use super::pattern::Pattern;
 use super::reply::{Protocol, Replies, ValueLines};
 use super::request::TtlForm;
 use super::rights;
@@ -36,6 +37,8 @@ pub(super) enum Fold {
     Range(i64, i64),
     /// What the value tells of itself.
     Read(ValueRead),
+    /// Its fields.
+    Fields(FieldsRead),
     /// The number that an APPLY tells.
     Number,
     Ttl(TtlForm),
@@ -154,6 +157,7 @@ pub(super) fn write(
             replies.bulk(range_of(value, *start, *end));
         }
         Fold::Read(read) => read.write(Some(item.value).filter(|_| is_ok), replies),
+        Fold::Fields(read) => read.write(Some(item.value).filter(|_| is_ok), replies),
         Fold::Number => {
             let number = item.field(0).unwrap_or(0);
             replies.integer(number.cast_signed());
@@ -194,8 +198,10 @@ fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
     let Ok(page) = ScanPage::read(told.item.value) else {
         return replies.error(b"ERR a page of keys has another form than expected");
     };
-    let is_wanted = |key: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, key));
-    let keys = || page.entries().filter(|entry| is_wanted(entry.key));
+    let pattern = pattern.map(Pattern::new);
+    let is_wanted = |key: &[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(key));
+    let keys = page.entries().map(|entry| entry.key);
+    let keys: Vec<&[u8]> = keys.filter(|key| is_wanted(key)).collect();
     replies.array(2);
     let mut text = [0; 20];
     let mut rest = &mut text[..];
@@ -203,9 +209,9 @@ fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
     write!(rest, "{cursor}").expect("20 digits at most");
     let len = 20 - rest.len();
     replies.bulk(&text[..len]);
-    replies.array(keys().count());
-    for entry in keys() {
-        replies.bulk(entry.key);
+    replies.array(keys.len());
+    for key in keys {
+        replies.bulk(key);
     }
 }
 

@@ -32,7 +32,10 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
     let handles: Vec<ApplyKey> = keys.iter().map(|key| apply.key(key)).collect();
     let mut armed: Option<u8> = None;
     let mut effects: Vec<Step> = Vec::new();
+    let max = instructions_max(keys.len());
     while next < args.len() {
+        // Whatever follows makes them more.
+        check_count(apply.instructions().len().max(effects.len()), max)?;
         let text = std::str::from_utf8(args.get(next))
             .map_err(|_| b"ERR an instruction is text in UTF-8".to_vec())?;
         next += 1;
@@ -65,10 +68,14 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
         }
     }
     arm(&mut apply, &handles, armed, &mut effects)?;
-    let max = instructions_max(apply.keys().len());
-    match apply.instructions().len() {
-        more if more > max => Err(format!("ERR {more} instructions: at most {max}").into_bytes()),
-        _ => Ok((apply, named.token)),
+    check_count(apply.instructions().len(), max)?;
+    Ok((apply, named.token))
+}
+
+fn check_count(instructions: usize, max: usize) -> Result<(), Vec<u8>> {
+    match instructions > max {
+        true => Err(format!("ERR {instructions} instructions: at most {max}").into_bytes()),
+        false => Ok(()),
     }
 }
 

@@ -27,18 +27,22 @@ const WHOLE: Stretch = Stretch {
 impl Stretch {
     /// Reads what stands behind the key of BITCOUNT.
     pub(super) fn read(args: Arguments<'_>) -> Result<Self, Fault> {
-        let is_of_bits = match args.len() {
-            5 if args.get(4).eq_ignore_ascii_case(b"BIT") => true,
-            5 if !args.get(4).eq_ignore_ascii_case(b"BYTE") => return Err(SYNTAX),
-            6.. => return Err(SYNTAX),
-            _ => false,
-        };
+        if args.len() > 5 {
+            return Err(SYNTAX);
+        }
         let end = |number: usize, usual: i64| match number < args.len() {
             true => read_integer(args.get(number)).ok_or(NOT_AN_INTEGER),
             false => Ok(usual),
         };
+        // In the order in which Redis finds what is wrong.
+        let start = end(2, WHOLE.start)?;
+        let is_of_bits = match args.len() {
+            5 if args.get(4).eq_ignore_ascii_case(b"BIT") => true,
+            5 if !args.get(4).eq_ignore_ascii_case(b"BYTE") => return Err(SYNTAX),
+            _ => false,
+        };
         Ok(Stretch {
-            start: end(2, WHOLE.start)?,
+            start,
             end: end(3, WHOLE.end)?,
             is_of_bits,
         })
@@ -49,9 +53,10 @@ impl Stretch {
         let bytes = i64::try_from(value.len()).expect("values are bounded");
         let units = if self.is_of_bits { 8 * bytes } else { bytes };
         let absolute = |at: i64| if at < 0 { units.saturating_add(at) } else { at };
+        // An end before the first one is the first one, as in Redis.
         let (start, end) = (
             absolute(self.start).max(0),
-            absolute(self.end).min(units - 1),
+            absolute(self.end).max(0).min(units - 1),
         );
         if start > end || self.start < 0 && self.end < 0 && self.start > self.end {
             return 0;
@@ -114,7 +119,13 @@ mod tests {
                 for end in -units - 2..units + 2 {
                     let absolute = |at: i64| if at < 0 { at + units } else { at };
                     let per = if is_of_bits { 1 } else { 8 };
-                    let inside = absolute(start).max(0)..=absolute(end).min(units - 1);
+                    let is_reversed = start < 0 && end < 0 && start > end;
+                    let last = if is_reversed {
+                        -1
+                    } else {
+                        absolute(end).max(0)
+                    };
+                    let inside = absolute(start).max(0)..=last.min(units - 1);
                     let bits = inside.flat_map(|unit| unit * per..(unit + 1) * per);
                     let expected = bits
                         .filter(|bit| is_set(&value, bit.cast_unsigned()))

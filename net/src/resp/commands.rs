@@ -1,8 +1,8 @@
 //! COMMAND: the table, told.
 
-use super::glob;
 use super::keys_of::{KeyFlags, key_flags, key_places};
 use super::parser::Arguments;
+use super::pattern::Pattern;
 use super::reply::Replies;
 use super::syntax::{syntax_of, write_arguments};
 use super::table::{COMMANDS, Command, Name, find};
@@ -268,11 +268,13 @@ fn list(args: Arguments<'_>, replies: &mut Replies<'_>) {
     let is = |number: usize, name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
     let names: Vec<&str> = match args.len() {
         2 => COMMANDS.iter().map(|command| command.name).collect(),
-        5 if is(2, b"FILTERBY") && is(3, b"PATTERN") => COMMANDS
-            .iter()
-            .map(|command| command.name)
-            .filter(|name| glob::matches(args.get(4), name.as_bytes()))
-            .collect(),
+        5 if is(2, b"FILTERBY") && is(3, b"PATTERN") => {
+            let pattern = Pattern::new(args.get(4));
+            let names = COMMANDS.iter().map(|command| command.name);
+            names
+                .filter(|name| pattern.matches(name.as_bytes()))
+                .collect()
+        }
         // There are no modules.
         5 if is(2, b"FILTERBY") && is(3, b"MODULE") => Vec::new(),
         5 if is(2, b"FILTERBY") && is(3, b"ACLCAT") => {

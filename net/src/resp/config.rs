@@ -1,8 +1,8 @@
 //! CONFIG: what tools ask for, as the server has it. Nothing is set while it serves.
 
-use super::glob;
 use super::host::{Facts, Host};
 use super::parser::Arguments;
+use super::pattern::Pattern;
 use super::reply::Replies;
 use super::slow::{SLOW_COMMANDS_MAX, SLOW_US};
 use super::tracked::TRACKED_KEYS_MAX;
@@ -74,13 +74,18 @@ fn settings(facts: &Facts, bulk_bytes_max: usize) -> Settings {
 }
 
 fn get(args: Arguments<'_>, settings: &Settings, replies: &mut Replies<'_>) {
-    let is_asked = |name: &str| {
-        args.from(2).any(|pattern| {
-            let pattern = pattern.to_ascii_lowercase();
-            glob::matches(&pattern, name.as_bytes())
-        })
-    };
-    let asked: Vec<_> = settings.iter().filter(|(name, _)| is_asked(name)).collect();
+    let mut is_asked = vec![false; settings.len()];
+    for pattern in args.from(2) {
+        let pattern = Pattern::new(&pattern.to_ascii_lowercase());
+        for (is_asked, (name, _)) in is_asked.iter_mut().zip(settings) {
+            *is_asked |= pattern.matches(name.as_bytes());
+        }
+    }
+    let asked = settings
+        .iter()
+        .zip(is_asked)
+        .filter(|(_, is_asked)| *is_asked);
+    let asked: Vec<_> = asked.map(|(setting, _)| setting).collect();
     replies.map(asked.len());
     for (name, value) in asked {
         replies.bulk(name.as_bytes());

@@ -10,6 +10,7 @@ mod pages;
 mod repeats;
 mod script;
 mod shaped;
+mod silence;
 mod subscribed;
 mod tracking;
 
@@ -195,6 +196,7 @@ impl Conversation {
     pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
         let Conversation { parser, talk } = self;
         talk.pauses = Pauses::default();
+        talk.begins_replies();
         if let Some(login) = &talk.login {
             parser.knows(login.is_in());
         }
@@ -213,7 +215,8 @@ impl Conversation {
                 taken = bytes.len();
                 break;
             }
-            if !talk.go_on(&mut sink) || !talk.ring.has_room() || talk.is_out_full() {
+            let is_heard = talk.drops_replies();
+            if !is_heard || !talk.go_on(&mut sink) || !talk.ring.has_room() || talk.is_out_full() {
                 talk.pauses.is_blocked = true;
                 break;
             }
@@ -222,7 +225,7 @@ impl Conversation {
                 break;
             }
             if talk.current.is_none() {
-                if !parser.is_inside() && !talk.is_tracking() {
+                if !parser.is_inside() && talk.allows_shapes() {
                     let len = talk.take_shaped(rest, &mut sink, &mut clock);
                     if len > 0 {
                         taken += len;
@@ -251,6 +254,7 @@ impl Conversation {
                 }
             }
             talk.ring.comes(&mut clock);
+            talk.begins_command();
             match talk.command(parser.arguments(rest), &mut sink, host) {
                 Passed::Whole => {}
                 Passed::Part => {
@@ -270,15 +274,15 @@ impl Conversation {
             }
             parser.done();
             taken += len;
-            if let Some(one) = talk.one_item.take()
-                && !talk.is_tracking()
-            {
+            let one_item = talk.one_item.take();
+            if let Some(one) = one_item.filter(|_| talk.allows_shapes()) {
                 talk.remember(&rest[..len], parser.arguments(rest), one, &sink);
                 let again = talk.repeat(rest, len, len, one.bytes, &mut sink);
                 talk.ring.counts_again(again);
                 taken += len * again;
             }
         }
+        talk.drops_replies();
         talk.ring.calls().tell(host);
         talk.frames.extend(sink.finish());
         taken
@@ -327,6 +331,7 @@ impl Conversation {
             return;
         }
         self.talk.ring.answers_at(host.elapsed_us());
+        self.talk.begins_replies();
         let mut at = 0;
         while let Some(head) = frames[at..].first_chunk::<HEADER_BYTES>() {
             let header = Header::decode(head);
@@ -337,6 +342,7 @@ impl Conversation {
             self.talk.answered_frame(&header, body, host);
             at = end;
         }
+        self.talk.drops_replies();
         self.talk.tell_slow(host);
     }
 }
@@ -780,6 +786,7 @@ impl Talk {
             Name::Keys | Name::RandomKey => self.walk(id, args, host),
             Name::FlushAll | Name::FlushDb => return self.flush(id, args, sink, host),
             Name::KvApply => return self.apply(args, sink),
+            Name::KvGet => return self.fields(args, sink, host),
             Name::KvOpts => return self.options(args, sink),
             Name::KvRun => return self.run(args, sink, host),
             Name::Wait => return self.wait(args, sink, host),
@@ -804,6 +811,8 @@ impl Talk {
                 self.ok();
             }
             Name::Exec => return self.exec(sink, host),
+            // It says and changes which scripts there are for those before it.
+            Name::Script if !self.is_idle(sink) => return Passed::Waits,
             Name::Watch => return self.watch(args),
             Name::Unwatch => {
                 self.watched.clear();
@@ -820,6 +829,7 @@ impl Talk {
             Name::SPublish => return self.publish(Kind::Shard, args, sink, host),
             Name::Ping if self.is_restricted() => return self.ping_restricted(args),
             Name::Reset if self.awaits_messages(host) => return Passed::Waits,
+            Name::Reset if self.awaits_silence() => return Passed::Waits,
             Name::Reset => {
                 if self.login.is_some() && !self.leave(sink) {
                     return Passed::Waits;
@@ -840,6 +850,9 @@ impl Talk {
                 self.is_ending = true;
             }
             Name::Hello => return self.hello(args, sink, host),
+            Name::Client if args.len() == 3 && args.get(1).eq_ignore_ascii_case(b"REPLY") => {
+                return self.client_reply(args);
+            }
             Name::Client if let Some(asked) = Asked::read(args) => {
                 return self.of_tracking(asked, args, host);
             }

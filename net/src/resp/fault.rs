@@ -1,6 +1,7 @@
 //! Why a command is refused before it runs.
 
 use super::parser::Arguments;
+use super::words::shown;
 
 /// Why a command is refused. The text is that of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl Fault {
         match self {
             Fault::Option(number) => {
                 out.extend_from_slice(b"ERR Unsupported option ");
-                out.extend_from_slice(args.get(number));
+                out.extend_from_slice(shown(args.get(number), usize::MAX));
             }
             Fault::Text(text) => out.extend_from_slice(text.as_bytes()),
             Fault::Arity(name) => {

@@ -72,11 +72,12 @@ impl Fraction {
         let mut units: i128 = 0;
         let mut left = kept;
         while left > 0 && (units > 0 || all.size_hint().0 > 0) {
-            let digit = all.next().map_or(0, |byte| byte - b'0');
-            units = units * 10 + i128::from(digit);
-            if units >= END {
+            // Ten times as much is END or more, and may be more than the type holds.
+            if units >= END / 10 {
                 return Err(Refused::TooLong);
             }
+            let digit = all.next().map_or(0, |byte| byte - b'0');
+            units = units * 10 + i128::from(digit);
             left -= 1;
         }
         if left == 0 {
@@ -134,6 +135,28 @@ mod tests {
 
     fn text(given: &str) -> Result<String, Refused> {
         Fraction::read(given.as_bytes()).map(Fraction::text)
+    }
+
+    #[test]
+    fn digits_of_any_count_are_a_number_or_too_long() {
+        let whole = WHOLE_DIGITS_MAX as usize;
+        for first in 1..=9 {
+            for zeros in 0..60 {
+                let (digits, places) = (format!("{first}{}", "9".repeat(zeros)), "9".repeat(zeros));
+                let is_long = zeros + 1 > whole;
+                for sign in ["", "-"] {
+                    let one = text(&format!("{sign}{digits}"));
+                    assert_eq!(one.is_err(), is_long, "{sign}{digits}");
+                    let behind = text(&format!("{sign}{first}.{places}"));
+                    assert!(behind.is_ok(), "{sign}{first}.{places}");
+                    let power = text(&format!("{sign}{first}e{zeros}"));
+                    assert_eq!(power.is_err(), is_long, "{sign}{first}e{zeros}");
+                }
+            }
+        }
+        let last = format!("{}.{}", "9".repeat(whole), "9".repeat(PLACES as usize));
+        assert_eq!(text(&last).as_deref(), Ok(last.as_str()));
+        assert_eq!(text(&format!("{last}9")), Err(Refused::TooLong));
     }
 
     #[test]

@@ -92,43 +92,81 @@ impl Steps {
     }
 }
 
+/// The bytes that an element takes.
+pub(super) enum Bytes {
+    One(u8),
+    /// Those whose place is true.
+    Set(Box<[bool; 256]>),
+}
+
+/// The bytes of the element at `at`, which is no star, and where the next element begins.
+pub(super) fn bytes(pattern: &[u8], at: usize) -> (Bytes, usize) {
+    match pattern[at] {
+        b'?' => (Bytes::Set(Box::new([true; 256])), at + 1),
+        b'[' => {
+            let (mut set, is_negated) = (Box::new([false; 256]), is_negated(pattern, at + 1));
+            // Where ranges begin, and behind where they end. So a range costs as much as a byte.
+            let mut edges = [0i64; 257];
+            let next = class(pattern, at + 1, |low, high| {
+                edges[usize::from(low)] += 1;
+                edges[usize::from(high) + 1] -= 1;
+            });
+            let mut ranges = 0;
+            for (is_in, edge) in set.iter_mut().zip(edges) {
+                ranges += edge;
+                *is_in = (ranges > 0) != is_negated;
+            }
+            (Bytes::Set(set), next)
+        }
+        b'\\' if at + 1 < pattern.len() => (Bytes::One(pattern[at + 1]), at + 2),
+        literal => (Bytes::One(literal), at + 1),
+    }
+}
+
 /// Whether a byte is of the element at `at`, and where the next element begins.
 fn element(pattern: &[u8], at: usize, byte: u8) -> (bool, usize) {
     match pattern[at] {
         b'?' => (true, at + 1),
-        b'[' => class(pattern, at + 1, byte),
+        b'[' => {
+            let mut is_in = false;
+            let next = class(pattern, at + 1, |low, high| {
+                is_in |= (low..=high).contains(&byte)
+            });
+            (is_in != is_negated(pattern, at + 1), next)
+        }
         b'\\' if at + 1 < pattern.len() => (pattern[at + 1] == byte, at + 2),
         literal => (literal == byte, at + 1),
     }
 }
 
-fn class(pattern: &[u8], mut at: usize, byte: u8) -> (bool, usize) {
-    let is_negated = pattern.get(at) == Some(&b'^');
-    at += usize::from(is_negated);
-    let mut is_in = false;
+/// Whether the class whose text begins at `at` takes what its ranges do not.
+fn is_negated(pattern: &[u8], at: usize) -> bool {
+    pattern.get(at) == Some(&b'^')
+}
+
+/// Gives the ranges of the class whose text begins at `at`, and returns where the next element
+/// begins.
+fn class(pattern: &[u8], mut at: usize, mut range: impl FnMut(u8, u8)) -> usize {
+    at += usize::from(is_negated(pattern, at));
     loop {
         match pattern[at..] {
             // A class without an end goes to the end of the pattern.
-            [] => break,
+            [] => return at,
             [b'\\', next, ..] => {
-                is_in |= next == byte;
+                range(next, next);
                 at += 2;
             }
-            [b']', ..] => {
-                at += 1;
-                break;
-            }
+            [b']', ..] => return at + 1,
             [low, b'-', high, ..] => {
-                is_in |= (low.min(high)..=low.max(high)).contains(&byte);
+                range(low.min(high), low.max(high));
                 at += 3;
             }
             [literal, ..] => {
-                is_in |= literal == byte;
+                range(literal, literal);
                 at += 1;
             }
         }
     }
-    (is_in != is_negated, at)
 }
 
 #[cfg(test)]

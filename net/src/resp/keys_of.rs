@@ -16,11 +16,12 @@ pub(super) struct KeyFlags {
 impl KeyFlags {
     /// What a command with these arguments does.
     pub(super) fn of(self, args: Arguments<'_>) -> &'static [&'static str] {
+        // Commands of many keys have no such option, so all arguments are read once.
+        let Some([with, without]) = self.by_get else {
+            return self.usual;
+        };
         let gets = args.from(3).any(|it| it.eq_ignore_ascii_case(b"GET"));
-        let by_get = self
-            .by_get
-            .map(|[with, without]| if gets { with } else { without });
-        by_get.unwrap_or(self.usual)
+        if gets { with } else { without }
     }
 }
 

@@ -42,7 +42,7 @@ const HELP: [&str; 42] = [
     "PAUSE <timeout> [WRITE|ALL]",
     "    Refused: no command is held back.",
     "REPLY (ON|OFF|SKIP)",
-    "    Only ON is taken: every command is answered.",
+    "    Control the replies sent to the current connection.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
     "SETINFO <option> <value>",
@@ -294,7 +294,6 @@ fn client_command(
         (b"info", 2) => replies.text(&clients::line_of(client, host)),
         (b"list", _) => clients::list(args, client, bounds.replies, host, replies),
         (b"kill", 3..) => return clients::kill(args, client, host, replies),
-        (b"reply", 3) => reply(args.get(2), replies),
         (b"pause", 3..) => replies.error(
             b"ERR CLIENT PAUSE is not supported: a command is executed as it comes, or refused",
         ),
@@ -320,18 +319,6 @@ fn client_command(
         _ => unknown_subcommand("CLIENT", args, replies),
     }
     After::GoesOn
-}
-
-/// CLIENT REPLY.
-fn reply(mode: &[u8], replies: &mut Replies<'_>) {
-    let is = |name: &[u8]| mode.eq_ignore_ascii_case(name);
-    match () {
-        () if is(b"on") => replies.simple("OK"),
-        () if is(b"off") || is(b"skip") => {
-            replies.error(b"ERR CLIENT REPLY: only ON is supported: every command is answered");
-        }
-        () => replies.error(b"ERR syntax error"),
-    }
 }
 
 fn set_info(args: Arguments<'_>, client: &mut Client, host: &dyn Host, replies: &mut Replies<'_>) {

@@ -18,6 +18,7 @@ mod conversation;
 mod cores;
 mod early;
 mod fault;
+mod fields_read;
 mod fraction;
 mod glob;
 mod host;
@@ -33,10 +34,12 @@ mod named_keys;
 mod number;
 mod options;
 mod parser;
+mod pattern;
 mod pubsub;
 mod pushes;
 mod queued;
 mod reply;
+mod reply_mode;
 mod request;
 mod rights;
 mod ring;
@@ -50,6 +53,7 @@ mod staged;
 mod subscriptions;
 mod syntax;
 mod table;
+mod token_text;
 mod tracked;
 mod tracking;
 mod transaction_keys;
@@ -73,13 +77,13 @@ pub use host::{
 pub use message::{Kind, Message, MessageBytes};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use pushes::Push;
-pub use queued::{Evals, QueuedEnd, judge_script, protocol_of, run_queued};
+pub use queued::{Evals, QueuedEnd, for_each_named_key, judge_script, protocol_of, run_queued};
 pub use reply::{Protocol, Replies};
 pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;
 pub use staged::{
-    KeyRead, KeySource, MustWait, SCRIPT_KEYS_MAX, SCRIPT_MESSAGES_BYTES_MAX, SCRIPT_MESSAGES_MAX,
-    SCRIPT_VALUES_BYTES_MAX, Staged, StagedMessage, Unread,
+    KeyRead, KeySeen, KeySource, MustWait, SCRIPT_KEYS_MAX, SCRIPT_MESSAGES_BYTES_MAX,
+    SCRIPT_MESSAGES_MAX, SCRIPT_VALUES_BYTES_MAX, Staged, StagedMessage, Unread,
 };
 pub use subscriptions::{CHANNEL_BYTES_MAX, SUBSCRIPTIONS_MAX};
 pub use table::{COMMANDS, Command, Name};

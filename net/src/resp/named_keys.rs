@@ -1,7 +1,7 @@
 //! The keys of KV.APPLY and KV.RUN, and the token behind them.
 //!
 //! ```text
-//! key [ "KEY" key ]... [ "TOKEN" uuid ]
+//! key [ "KEY" key ]... [ "TOKEN" uuid | "TOKEN" text "SENT" ms ]
 //! ```
 
 use crate::limits::{FEW_KEYS_MAX, KEY_BYTES_MAX};
@@ -9,6 +9,7 @@ use crate::request::Token;
 use crate::slot::slot_of;
 
 use super::parser::Arguments;
+use super::token_text::read_token;
 
 /// Keys of one slot, none of them twice, and the name of the write.
 #[derive(Clone, Debug)]
@@ -54,11 +55,13 @@ impl<'a> NamedKeys<'a> {
             return Err(b"ERR a key stands twice".to_vec());
         }
         if read.has_word(args, b"TOKEN") {
-            let text = std::str::from_utf8(args.get(read.next + 1)).unwrap_or_default();
-            let token = text.parse::<Token>();
-            let refused = |error| format!("ERR TOKEN '{text}': {error}").into_bytes();
-            read.token = Some(token.map_err(refused)?);
+            let text = args.get(read.next + 1);
             read.next += 2;
+            let sent = read
+                .has_word(args, b"SENT")
+                .then(|| args.get(read.next + 1));
+            read.next += 2 * usize::from(sent.is_some());
+            read.token = Some(read_token(text, sent).map_err(|error| error.text("TOKEN", "SENT"))?);
         }
         Ok(read)
     }

@@ -7,6 +7,8 @@ use crate::version::Version;
 use super::number::read_unsigned;
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::reply_mode::ReplyMode;
+use super::token_text::{TokenFault, read_token};
 
 /// How old an answer of a member may be behind READONLY, unless KV.OPTS says another time.
 const STALE_MS_USUAL: u64 = 1_000;
@@ -20,6 +22,8 @@ pub(super) struct Options {
     pub(super) level: AckLevel,
     /// Of the next write.
     pub(super) token: Option<Token>,
+    /// Which of its replies leave.
+    pub(super) replies: ReplyMode,
     /// Members may answer reads.
     pub(super) is_readonly: bool,
     stale_ms: u64,
@@ -30,6 +34,7 @@ impl Default for Options {
         Options {
             level: AckLevel::None,
             token: None,
+            replies: ReplyMode::default(),
             is_readonly: false,
             stale_ms: STALE_MS_USUAL,
         }
@@ -39,6 +44,7 @@ impl Default for Options {
 impl Options {
     /// These options, changed by the arguments of KV.OPTS.
     pub(super) fn changed(mut self, args: Arguments<'_>) -> Result<Self, Vec<u8>> {
+        let (mut token, mut sent) = (None, None);
         for argument in args.from(1) {
             let end = argument.iter().position(|byte| *byte == b'=');
             let (name, value) = argument.split_at(end.unwrap_or(argument.len()));
@@ -54,14 +60,25 @@ impl Options {
                     let allowed = "0 to 86400000 milliseconds";
                     self.stale_ms = ms.ok_or_else(|| refused("stale", value, allowed))?;
                 }
-                b"token" if value.is_empty() => self.token = None,
-                b"token" => {
-                    let text = std::str::from_utf8(value).unwrap_or_default();
-                    let token = text.parse::<Token>();
-                    let allowed = "a UUID of version 7";
-                    self.token = Some(token.map_err(|_| refused("token", value, allowed))?);
+                b"token" => token = Some(value),
+                b"sent" => sent = Some(value),
+                _ => {
+                    let allowed = "level=, stale=, token= or sent=";
+                    return Err(refused("option", argument, allowed));
                 }
-                _ => return Err(refused("option", argument, "level=, stale= or token=")),
+            }
+        }
+        match (token, sent) {
+            (None, None) => {}
+            (None, Some(ms)) => return Err(refused("sent", ms, "a time beside token=")),
+            (Some([]), None) => self.token = None,
+            (Some(text), sent) => {
+                let allowed = "a UUID of version 7, or any text with sent=";
+                let token = read_token(text, sent).map_err(|fault| match fault {
+                    TokenFault::Uuid(..) => refused("token", text, allowed),
+                    fault => fault.text("KV.OPTS: token =", "KV.OPTS: sent ="),
+                });
+                self.token = Some(token?);
             }
         }
         Ok(self)

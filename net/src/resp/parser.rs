@@ -103,6 +103,9 @@ impl KeptArguments {
     pub(super) fn fill(&mut self, arguments: &[&[u8]]) {
         self.bytes.clear();
         self.places.clear();
+        let bytes = arguments.iter().map(|argument| argument.len()).sum();
+        self.bytes.reserve(bytes);
+        self.places.reserve(arguments.len());
         for argument in arguments {
             self.places.push(place(self.bytes.len(), argument.len()));
             self.bytes.extend_from_slice(argument);

@@ -9,7 +9,7 @@
 //! The reply of a command without keys follows from the connection, so it is made there.
 
 use crate::rights::{Denied, Need, Rights};
-use crate::script::{ScriptName, ScriptRequest};
+use crate::script::{ScriptAccess, ScriptName, ScriptRequest};
 
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
@@ -162,6 +162,43 @@ pub fn run_queued(
     );
     Replies::new(reply, protocol).error(text.as_bytes());
     Ok(QueuedEnd::Void)
+}
+
+/// Shows each key that a command names. Whether the command may change one.
+pub(super) fn for_each_key<'a>(
+    command: &table::Command,
+    args: Arguments<'a>,
+    mut visit: impl FnMut(&'a [u8]),
+) -> bool {
+    if let Some(Ok(eval)) = Eval::read(command.id, args) {
+        eval.keys().for_each(visit);
+        return eval.access == ScriptAccess::Changes;
+    }
+    match Request::read(command, args) {
+        Ok(Some(request)) => {
+            request.for_each_key(&mut visit);
+            request.is_change()
+        }
+        _ => false,
+    }
+}
+
+/// Shows each key that an item names: those of its head and of its commands.
+pub fn for_each_named_key(request: &ScriptRequest<'_>, mut visit: impl FnMut(&[u8])) {
+    request.keys().for_each(&mut visit);
+    if !matches!(request.script(), ScriptName::Commands | ScriptName::Command) {
+        return;
+    }
+    let mut kept = KeptArguments::default();
+    for bytes in request.arguments() {
+        if let Some(Queued::Command(arguments)) = read_queued(bytes) {
+            kept.fill(&arguments);
+            let args = kept.view();
+            if let Some(command) = table::find(args.get(0)) {
+                for_each_key(command, args, &mut visit);
+            }
+        }
+    }
 }
 
 /// The form of the reply of an item.

@@ -99,6 +99,8 @@ pub(super) struct Ring {
     was_replayed: Option<bool>,
     /// Nothing more comes before the entries in front of this number have left.
     held_until: u64,
+    /// An entry in front of this number may bring the text of a script.
+    texts_until: u64,
 }
 
 impl Default for Ring {
@@ -119,6 +121,7 @@ impl Default for Ring {
             calls: Calls::default(),
             was_replayed: None,
             held_until: 0,
+            texts_until: 0,
         }
     }
 }
@@ -275,6 +278,16 @@ impl Ring {
     /// Nothing comes behind this command before its reply has left.
     pub(super) fn holds_others_back(&mut self, entry: u64) {
         self.held_until = entry + 1;
+    }
+
+    /// This command may bring the text of a script, which another one then names by its digest.
+    pub(super) fn brings_text(&mut self, entry: u64) {
+        self.texts_until = entry + 1;
+    }
+
+    /// Whether a command that is not answered may bring the text of a script.
+    pub(super) fn awaits_text(&self) -> bool {
+        self.first < self.texts_until
     }
 
     /// A command whose one item follows.

@@ -4,7 +4,7 @@
 //! the store when the first command names it. Nothing is written before the script has ended: then
 //! all changes are one APPLY.
 
-use crate::apply::{ApplyInstruction, write_apply};
+use crate::apply::{Action, ApplyInstruction, write_apply};
 use crate::limits::{APPLY_KEYS_MAX, FEW_KEYS_MAX, KEY_BYTES_MAX};
 use crate::request::is_reserved;
 use crate::script::ScriptAccess;
@@ -168,6 +168,11 @@ impl Staged {
             replies.error(b"ERR Wrong number of args calling command from script");
             return Ok(());
         }
+        let is_reading = self.access == ScriptAccess::Reads;
+        if is_reading && command.flags().any(|flag| flag == "write") {
+            replies.error(NO_WRITES);
+            return Ok(());
+        }
         let now_ms = self.now_ms();
         let request = match Request::read(command, args) {
             Ok(Some(request)) if request.is_too_far(|| now_ms) => {
@@ -178,7 +183,7 @@ impl Staged {
         match request {
             Ok(Some(request)) => self.keyed(&request, source, replies)?,
             Ok(None) if command.id == Name::Publish => self.publish(args, source, replies),
-            Ok(None) => self.unkeyed(command.id, args, replies),
+            Ok(None) => self.unkeyed(command, args, replies),
             Err(fault) => {
                 let mut text = Vec::new();
                 fault.write(args, &mut text);
@@ -390,11 +395,11 @@ impl Staged {
         &self.messages
     }
 
-    fn unkeyed(&self, id: Name, args: Arguments<'_>, replies: &mut Replies<'_>) {
-        match id {
+    fn unkeyed(&self, command: &table::Command, args: Arguments<'_>, replies: &mut Replies<'_>) {
+        match command.id {
             Name::Time => local::write_time(self.time_us, replies),
-            _ if local::answer_of_arguments(id, args, replies) => {}
-            _ => replies.error(words::NOT_FROM_SCRIPT),
+            id if local::answer_of_arguments(id, args, replies) => {}
+            _ => replies.error(words::not_from_script(command.name).as_bytes()),
         }
     }
 
@@ -425,48 +430,55 @@ impl Staged {
         self.keys.find(name).is_some_and(KeyState::is_changed)
     }
 
-    /// Appends the item of an APPLY that guards that a key is as it was read, and changes nothing.
-    ///
-    /// # Panics
-    /// If no command has named the key.
-    pub fn write_guard(&self, name: &[u8], out: &mut Vec<u8>) {
-        let key = self.keys.find(name).expect("a command has named it");
-        let guard = ApplyInstruction {
-            key: 0,
-            reason: 0,
-            action: key.guard(),
-        };
-        write_apply(out, &[name], &[guard], &[]);
-    }
-
     /// Appends the item of the APPLY that makes all changes, and guards that each of its keys is as
     /// it was read, where it has few. Its keys are those that are changed, at most
     /// [`APPLY_KEYS_MAX`], and `newest` if there is room for one more: the key that was read with
     /// the newest change, which the answer must wait for.
-    pub fn write_apply(&self, newest: Option<&[u8]>, out: &mut Vec<u8>) {
-        let has_room = self.changed() < APPLY_KEYS_MAX;
-        let newest = newest.filter(|name| has_room && !self.is_changed(name));
-        let is_in = |key: &&KeyState| key.is_changed() || Some(key.name()) == newest;
-        let keys: Vec<&KeyState> = self.keys.iter().filter(is_in).collect();
-        let names: Vec<&[u8]> = keys.iter().map(|key| key.name()).collect();
+    pub fn write_apply(&self, newest: Option<KeySeen<'_>>, out: &mut Vec<u8>) {
+        let keys: Vec<&KeyState> = self.keys.iter().filter(|key| key.is_changed()).collect();
+        let newest = newest.filter(|it| keys.len() < APPLY_KEYS_MAX && !self.is_changed(it.name));
+        let names = keys.iter().map(|key| key.name());
+        let names: Vec<&[u8]> = names.chain(newest.map(|it| it.name)).collect();
         let (mut instructions, mut data) = (Vec::new(), Vec::new());
         // They hold in any case: nothing runs between the reads and this.
-        let guarded = if keys.len() > FEW_KEYS_MAX {
-            0
-        } else {
-            keys.len()
-        };
-        for (number, key) in keys[..guarded].iter().enumerate() {
-            instructions.push(ApplyInstruction {
+        if names.len() <= FEW_KEYS_MAX {
+            let guards = keys.iter().map(|key| key.guard());
+            let guards = guards.chain(newest.map(KeySeen::guard)).enumerate();
+            instructions.extend(guards.map(|(number, action)| ApplyInstruction {
                 key: number_of(number),
                 reason: 0,
-                action: key.guard(),
-            });
+                action,
+            }));
         }
         for (number, key) in keys.iter().enumerate() {
             key.write(number_of(number), &mut instructions, &mut data);
         }
         write_apply(out, &names, &instructions, &data);
+    }
+}
+
+/// A key as a source has read it, whether the commands could use it or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySeen<'k> {
+    /// Its name.
+    pub name: &'k [u8],
+    /// `None` if it was missing.
+    pub version: Option<Version>,
+}
+
+impl KeySeen<'_> {
+    fn guard(self) -> Action {
+        self.version.map_or(Action::Absent, Action::Version)
+    }
+
+    /// Appends the item of an APPLY that guards that the key is as it was read, and changes nothing.
+    pub fn write_guard(self, out: &mut Vec<u8>) {
+        let guard = ApplyInstruction {
+            key: 0,
+            reason: 0,
+            action: self.guard(),
+        };
+        write_apply(out, &[self.name], &[guard], &[]);
     }
 }
 

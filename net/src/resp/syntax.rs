@@ -53,9 +53,15 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         }
         Name::Info => "[ section ... ]",
         Name::Keys => "pattern",
-        Name::KvApply => "key [ KEY key ] ... [ TOKEN uuid ] instruction ...",
+        Name::KvApply => {
+            "key [ KEY key ] ... [ TOKEN token ] [ SENT unix-time-milliseconds ] instruction ..."
+        }
+        Name::KvGet => "key AS layout",
         Name::KvOpts => "[ option ... ]",
-        Name::KvRun => "program key [ KEY key ] ... [ TOKEN uuid ] [ argument ... ]",
+        Name::KvRun => {
+            "program key [ KEY key ] ... [ TOKEN token ] [ SENT unix-time-milliseconds ] \
+             [ argument ... ]"
+        }
         Name::MSet | Name::MSetNx => "( key value ) ...",
         Name::Ping => "[ message ]",
         Name::PSetEx => "key milliseconds value",
@@ -284,8 +290,10 @@ mod tests {
             let said = syntax.replace(" ] ...", " ... ]");
             let said = said.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(told, said, "{}", command.name);
-            // As many as the command takes at the least.
-            let least = read(syntax).iter().filter(|it| !it.is_optional).count();
+            // As many as the command takes at the least; a word in front of one is one, too.
+            let all = read(syntax);
+            let needed = all.iter().filter(|it| !it.is_optional);
+            let least: usize = needed.map(|it| 1 + usize::from(it.token.is_some())).sum();
             let needs = usize::from(command.arity.unsigned_abs()) - 1;
             let is_container = syntax.is_empty();
             let has_block = syntax.starts_with('(');

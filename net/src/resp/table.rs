@@ -3,11 +3,13 @@
 mod lookup;
 mod name;
 mod of_channels;
+mod of_penstock;
 
 pub use lookup::find;
 pub use name::Name;
 
 use of_channels::{OF_CHANNELS, merged};
+use of_penstock::OF_PENSTOCK;
 
 /// One command.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +34,8 @@ pub struct Command {
 
 /// All commands, by their names.
 pub const COMMANDS: &[Command] = &ALL;
-static ALL: [Command; USUAL.len() + OF_CHANNELS.len()] = merged(USUAL, OF_CHANNELS);
+static ALL: [Command; MOST.len() + OF_CHANNELS.len()] = merged(&MOST, OF_CHANNELS);
+const MOST: [Command; USUAL.len() + OF_PENSTOCK.len()] = merged(USUAL, OF_PENSTOCK);
 
 /// Those of keys and connections, by their names.
 const USUAL: &[Command] = &[
@@ -432,36 +435,6 @@ const USUAL: &[Command] = &[
         group: "generic",
         since: "1.0.0",
         summary: "Returns all key names that match a pattern.",
-    },
-    Command {
-        name: "kv.apply",
-        id: Name::KvApply,
-        arity: -3,
-        flags: "write denyoom",
-        keys: (1, 1, 1),
-        group: "penstock",
-        since: "7.4.0",
-        summary: "Runs guards and effects on up to 255 keys of one slot, all or none.",
-    },
-    Command {
-        name: "kv.opts",
-        id: Name::KvOpts,
-        arity: -1,
-        flags: "loading stale fast",
-        keys: (0, 0, 0),
-        group: "penstock",
-        since: "7.4.0",
-        summary: "Sets or tells the ack level, the age of reads and the next token.",
-    },
-    Command {
-        name: "kv.run",
-        id: Name::KvRun,
-        arity: -3,
-        flags: "write denyoom",
-        keys: (2, 2, 1),
-        group: "penstock",
-        since: "7.4.0",
-        summary: "Runs a program of the schema on up to eight keys of one slot, all or nothing.",
     },
     Command {
         name: "memory",

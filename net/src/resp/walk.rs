@@ -10,6 +10,7 @@ use super::answer::{self, Told};
 use super::bound::ReplyBound;
 use super::glob;
 use super::host::Host;
+use super::pattern::Pattern;
 use super::reply::Replies;
 use super::scan::{
     cursor_at, cursor_within, is_inside_slot, long_cursor, short_cursor, slot_of_cursor,
@@ -211,8 +212,8 @@ impl Walk {
                 }
             }
             Aim::All(pattern) => {
-                let protocol = replies.protocol();
-                for key in keys.filter(|key| glob::matches(pattern, key)) {
+                let (protocol, pattern) = (replies.protocol(), Pattern::new(pattern));
+                for key in keys.filter(|key| pattern.matches(key)) {
                     self.count += 1;
                     Replies::new(&mut self.found, protocol).bulk(key);
                 }

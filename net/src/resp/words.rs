@@ -19,11 +19,20 @@ pub(super) const NO_AUTH_HELLO: &[u8] = b"NOAUTH HELLO must be called with the c
     authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to \
     authenticate the client and select the RESP protocol version at the same time";
 
-/// A command that a script may not run.
-pub(super) const NOT_FROM_SCRIPT: &[u8] = b"ERR This Valkey command is not allowed from script";
+/// A command that a script may not run: the words of Valkey and its name.
+pub(super) fn not_from_script(name: &str) -> String {
+    format!("ERR This Valkey command is not allowed from script: '{name}'")
+}
+
+/// What an error shows of an argument: so many bytes at most, and none from the first zero on, as
+/// Redis has it.
+pub(super) fn shown(argument: &[u8], bytes_max: usize) -> &[u8] {
+    let bytes = &argument[..argument.len().min(bytes_max)];
+    let end = bytes.iter().position(|byte| *byte == 0);
+    &bytes[..end.unwrap_or(bytes.len())]
+}
 
 pub(super) fn unknown_command(args: Arguments<'_>, out: &mut Vec<u8>) {
-    let shown = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
     out.extend_from_slice(b"ERR unknown command '");
     out.extend(shown(args.get(0), SHOWN_BYTES_MAX));
     out.extend_from_slice(b"', with args beginning with: ");
@@ -53,8 +62,7 @@ pub(super) fn bad_key(out: &mut Vec<u8>) {
 /// Refuses a command of a container that is not there.
 pub(super) fn unknown_subcommand(container: &str, args: Arguments<'_>, replies: &mut Replies<'_>) {
     let mut text = b"ERR unknown subcommand '".to_vec();
-    let name = args.get(1);
-    text.extend_from_slice(&name[..name.len().min(SHOWN_BYTES_MAX)]);
+    text.extend_from_slice(shown(args.get(1), SHOWN_BYTES_MAX));
     text.extend_from_slice(b"'. Try ");
     text.extend_from_slice(container.as_bytes());
     text.extend_from_slice(b" HELP.");

@@ -116,7 +116,7 @@ fn run(bytes: &[u8]) {
     assert!(usize::from(request.argument_count()) <= PROGRAM_ARGUMENTS_MAX);
     assert!(request.arguments().len() <= bytes.len());
     if let Some(token) = request.token() {
-        assert_eq!(Token::read(token.bytes()), Ok(token));
+        assert!(has_one_form(token));
     }
     let unknown = Programs::default().expand(&request, &mut Vec::new());
     check_refusal(unknown.expect_err("no program is known"));
@@ -214,7 +214,7 @@ fn item(bytes: &[u8], limit: u32) {
     assert_eq!(again, *bytes, "an item has one form");
     if let Some(token) = request.token() {
         let is_write = matches!(request.verb, Verb::Set | Verb::Del | Verb::UpdateIf);
-        assert!(is_write && Token::read(token.bytes()) == Ok(token));
+        assert!(is_write && has_one_form(token));
         let plain = one_item(|batch, out| write(batch, out, &request));
         let hash = without_memory(|| request_hash(bytes));
         assert_eq!(hash, request_hash(&plain), "a retry is known by its hash");
@@ -296,4 +296,11 @@ fn slot_by_the_book(key: &[u8]) -> u16 {
         })
     });
     crc % 16_384
+}
+
+fn has_one_form(token: Token) -> bool {
+    match token.name().first_chunk() {
+        Some(uuid) if !token.is_text() => Token::read(*uuid) == Ok(token),
+        _ => token.is_text() && token.time_ms() < 1 << 48,
+    }
 }

@@ -106,6 +106,7 @@ fn schema() -> Arc<ServedSchema> {
         let programs = Programs::new(vec![take.expect("a sound program")]);
         Arc::new(ServedSchema {
             programs,
+            layouts: Vec::new(),
             text: String::new(),
         })
     });

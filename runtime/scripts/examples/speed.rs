@@ -1,5 +1,6 @@
 //! Nanoseconds of one run, and of so many steps: `cargo run --release -p penstock-scripts --example
-//! speed`.
+//! speed`. With a name and a number, that script alone runs so many times, for a profiler:
+//! `valgrind --tool=callgrind target/profiling/examples/speed buy 10000`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -51,11 +52,18 @@ fn main() {
             "local n = 0 for k, v in pairs({a=1,b=2,c=3,d=4}) do n = n + v end return n",
         ),
     ];
+    let chosen = std::env::args().nth(1);
+    let runs = std::env::args()
+        .nth(2)
+        .map_or(RUNS, |runs| runs.parse().expect("a number of runs"));
     for (name, text) in scripts {
+        if chosen.as_deref().is_some_and(|chosen| chosen != name) {
+            continue;
+        }
         let digest = texts.load(text.as_bytes()).expect("it compiles");
         let mut reply = Vec::new();
         let begin = Instant::now();
-        for _ in 0..RUNS {
+        for _ in 0..runs {
             reply.clear();
             let end = run(&mut lua, Script::Digest(digest), &mut reply);
             assert_eq!(end, ScriptEnd::Answered);
@@ -63,8 +71,11 @@ fn main() {
         }
         println!(
             "{name:>8} {:>6} ns",
-            begin.elapsed().as_nanos() / u128::from(RUNS)
+            begin.elapsed().as_nanos() / u128::from(runs)
         );
+    }
+    if chosen.is_some() {
+        return;
     }
     for (name, text) in [
         ("loop", "local x = 0 while true do x = x + 1 end"),

@@ -25,7 +25,8 @@ pub struct ScriptLimits {
 pub struct Patience {
     /// Microseconds of a clock that never steps.
     pub elapsed_us: fn() -> u64,
-    /// Microseconds of a run, at most. It is seen every [`TICK_STEPS`] instructions.
+    /// Microseconds of a run, at most. The clock is read every [`TICK_STEPS`] instructions, and
+    /// every [`CHARGES_TIMED`] charges of library functions.
     pub us_max: u64,
 }
 
@@ -60,6 +61,8 @@ const GROWTH_FREE_BYTES: usize = 64 << 10;
 const LONG_BYTES: usize = 64 << 10;
 /// The same for a string that is all digits, because one instruction can read it as a number.
 const LONG_NUMBER_BYTES: usize = 4 << 10;
+/// The clock is read once in so many charges of library functions.
+const CHARGES_TIMED: u32 = 256;
 /// Strings below this length are not examined.
 const SHORT_BYTES: usize = 1 << 10;
 
@@ -119,6 +122,8 @@ impl Stop {
 pub(crate) struct Meter {
     pub(crate) limits: ScriptLimits,
     steps: Cell<u64>,
+    /// How often library functions have taken steps, in all runs.
+    charges: Cell<u32>,
     stop: Cell<Option<Stop>>,
     /// Length of the longest string that the run has met.
     longest: Cell<usize>,
@@ -139,6 +144,7 @@ impl Meter {
         Meter {
             limits,
             steps: Cell::new(0),
+            charges: Cell::new(0),
             stop: Cell::new(None),
             longest: Cell::new(0),
             longest_number: Cell::new(0),
@@ -183,6 +189,12 @@ impl Meter {
         if self.stop.get().is_some() {
             return Err(Failure::Stop.into());
         }
+        // The price of a string of the interpreter is none that all strings keep to: strings that
+        // differ only where its hash does not read them are compared with each other.
+        self.charges.set(self.charges.get().wrapping_add(1));
+        if self.charges.get().is_multiple_of(CHARGES_TIMED) {
+            self.check_time()?;
+        }
         self.steps.set(self.steps.get().saturating_add(steps));
         if self.steps.get() > self.limits.steps_max {
             return Err(self.stop(Stop::Steps));
@@ -221,14 +233,20 @@ impl Meter {
         self.bytes.set(self.bytes.get() + bytes);
     }
 
-    /// [`TICK_STEPS`] instructions have run.
-    pub(crate) fn tick(&self, lua: &Lua) -> mlua::Result<()> {
+    /// Ends a run that has taken longer than its patience.
+    fn check_time(&self) -> mlua::Result<()> {
         if let Some(patience) = self.limits.patience {
             let us = (patience.elapsed_us)().saturating_sub(self.began_us.get());
             if us > patience.us_max {
                 return Err(self.stop(Stop::Time { us }));
             }
         }
+        Ok(())
+    }
+
+    /// [`TICK_STEPS`] instructions have run.
+    pub(crate) fn tick(&self, lua: &Lua) -> mlua::Result<()> {
+        self.check_time()?;
         let bytes = lua.used_memory();
         let growth = bytes.saturating_sub(self.bytes.get());
         self.bytes.set(bytes);

@@ -13,6 +13,8 @@ use crate::failure::{Failure, error_table};
 use crate::numbers;
 use crate::values::shortest;
 
+/// Arguments of a command that take nothing from the heap, as nearly all commands have them.
+const FEW_ARGUMENTS: usize = 8;
 /// Steps of one command, beside those of its bytes.
 const CALL_STEPS: u64 = 100;
 /// Bytes of a table for each byte of a reply that it is made of, at most.
@@ -128,16 +130,34 @@ impl Dispatcher<'_> {
                 "ERR Please specify at least one argument for this call",
             ));
         }
+        const NONE: &str = "ERR Command arguments must be strings or integers";
+        if let count @ ..=FEW_ARGUMENTS = values.len() {
+            let few: [Option<Argument>; FEW_ARGUMENTS] =
+                std::array::from_fn(|at| values.get(at).and_then(Argument::new));
+            let mut arguments = [&[][..]; FEW_ARGUMENTS];
+            for (into, argument) in arguments.iter_mut().zip(&few[..count]) {
+                let Some(argument) = argument else {
+                    return Ok(Err(NONE));
+                };
+                *into = argument.as_ref();
+            }
+            return self.call(&arguments[..count]).map(Ok);
+        }
         let arguments: Option<Vec<_>> = values.iter().map(Argument::new).collect();
         let Some(arguments) = arguments else {
-            return Ok(Err("ERR Command arguments must be strings or integers"));
+            return Ok(Err(NONE));
         };
         let arguments: Vec<&[u8]> = arguments.iter().map(AsRef::as_ref).collect();
+        self.call(&arguments).map(Ok)
+    }
+
+    /// Runs the command with these arguments.
+    fn call(&mut self, arguments: &[&[u8]]) -> Result<()> {
         self.meter
             .charge_bytes(arguments.iter().map(|bytes| bytes.len()).sum())?;
         self.reply.clear();
-        match self.calls.call(&arguments, self.protocol.get(), self.reply) {
-            Called::Answered => Ok(Ok(())),
+        match self.calls.call(arguments, self.protocol.get(), self.reply) {
+            Called::Answered => Ok(()),
             Called::Missing => Err(self.meter.stop(Stop::Missing)),
         }
     }

@@ -103,8 +103,16 @@ fn write(
 ) -> Result<()> {
     match option {
         b'c' => {
-            let byte = args.integer(index)?.to_le_bytes()[0];
-            directive.pad(&[], &[byte], out);
+            let number = args.number(index)?;
+            // C makes an int of it, and of what is none the least one.
+            let is_int = number.abs() < 2_147_483_648.0;
+            let byte = numbers::integer_of(if is_int { number } else { 0.0 }).to_le_bytes()[0];
+            match byte {
+                // The text of C ends at a zero.
+                0 if directive.is_left => {}
+                0 => out.extend(std::iter::repeat_n(b' ', directive.width.saturating_sub(1))),
+                _ => directive.pad(&[], &[byte], out),
+            }
         }
         b'd' | b'i' => directive.integer(args.integer(index)?, out),
         b'o' | b'u' | b'x' | b'X' => {
@@ -142,9 +150,11 @@ fn write(
     reason = "the range is checked"
 )]
 fn unsigned_of(number: f64) -> u64 {
-    match (0.0..18_446_744_073_709_551_616.0).contains(&number) {
-        true => number as u64,
-        false => numbers::integer_of(number).cast_unsigned(),
+    match number {
+        0.0..18_446_744_073_709_551_616.0 => number as u64,
+        // What the processors of most servers make of it.
+        18_446_744_073_709_551_616.0.. => 0,
+        _ => numbers::integer_of(number).cast_unsigned(),
     }
 }
 

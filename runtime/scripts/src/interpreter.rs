@@ -368,13 +368,24 @@ impl Interpreter {
     }
 }
 
+/// Words that become a list in one go. The clock is read while more are made.
+const FEW_WORDS_MAX: usize = 256;
+
 /// KEYS or ARGV. Limits of memory are looked at here, because none is set.
 fn list(lua: &mlua::Lua, meter: &Meter, items: &[&[u8]]) -> mlua::Result<Table> {
     let bytes: usize = items.iter().map(|item| item.len() + STRING_BYTES).sum();
     meter.charge_bytes(bytes)?;
     meter.check_room(lua, bytes)?;
     items.iter().for_each(|item| meter.note(item));
-    lua.create_sequence_from(items.iter().map(|item| mlua::LuaString::wrap(*item)))
+    if items.len() <= FEW_WORDS_MAX {
+        return lua.create_sequence_from(items.iter().map(|item| mlua::LuaString::wrap(*item)));
+    }
+    let table = lua.create_table_with_capacity(items.len(), 0)?;
+    for item in items {
+        meter.charge(1)?;
+        table.raw_push(mlua::LuaString::wrap(*item))?;
+    }
+    Ok(table)
 }
 
 /// An error of the virtual machine within the prelude has its position.

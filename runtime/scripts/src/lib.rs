@@ -22,6 +22,7 @@ mod commands;
 mod failure;
 mod formats;
 mod interpreter;
+mod jumps;
 mod known;
 mod library;
 mod lua;

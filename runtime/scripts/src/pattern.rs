@@ -63,9 +63,14 @@ pub(crate) struct Matcher<'a> {
 
 impl<'a> Matcher<'a> {
     /// A pattern ends at its first zero byte.
-    pub(crate) fn new(subject: &'a [u8], pattern: &'a [u8], meter: &'a Meter) -> Self {
+    pub(crate) fn new(
+        subject: &'a [u8],
+        pattern: &'a [u8],
+        meter: &'a Meter,
+    ) -> mlua::Result<Self> {
+        meter.charge_bytes(pattern.len())?;
         let end = pattern.iter().position(|byte| *byte == 0);
-        Matcher {
+        Ok(Matcher {
             subject,
             pattern: &pattern[..end.unwrap_or(pattern.len())],
             meter,
@@ -76,7 +81,7 @@ impl<'a> Matcher<'a> {
             captures_len: 0,
             depth: 0,
             work: 0,
-        }
+        })
     }
 
     /// The end of a match that begins at `start`, by the pattern from `pattern_start` on.

@@ -11,6 +11,8 @@ local compile, find_step, concat = native.compile, native.string.gsub_step, nati
 local gmatch_step, gsub_text = native.string.gmatch_step, native.string.gsub_text
 local sub = native.string.sub
 local floor, huge = math.floor, math.huge
+-- Numbers of an int are below.
+local INT_END = 2147483647
 
 -- Proxies: what stands in front of a table that no script may change.
 local inner = {}
@@ -142,8 +144,12 @@ function base.unpack(...)
   if type(t) ~= 'table' then expected(1, 'unpack', 'table', select('#', ...), t) end
   if first ~= nil and not tonumber(first) then expected(2, 'unpack', 'number', 2, first) end
   if last ~= nil and not tonumber(last) then expected(3, 'unpack', 'number', 3, last) end
-  local count = (tonumber(last) or #t) - (tonumber(first) or 1) + 1
+  local from, to = tonumber(first) or 1, tonumber(last) or #t
+  local count = to - from + 1
   if count > native.results_max then raise('too many results to unpack') end
+  -- The C function counts in an int, which others than these overflow. NaN is none of these.
+  local is_int = from > -INT_END and from < INT_END and to > -INT_END and to < INT_END
+  if not is_int then raise('too many results to unpack') end
   if count > 16 then charge(count) end
   return raw_unpack(t, first, last)
 end
@@ -305,34 +311,82 @@ function tables.remove(...)
   return value
 end
 
--- Merges runs of growing length. Equal elements keep their order.
-local function merge_sort(values, count, is_less)
-  local from, to = values, {}
-  local width = 1
-  while width < count do
-    for start = 1, count, 2 * width do
-      local left, left_end = start, start + width
-      local right, right_end = left_end, start + 2 * width
-      if left_end > count + 1 then left_end = count + 1 end
-      if right_end > count + 1 then right_end = count + 1 end
-      local out = start
-      while left < left_end and right < right_end do
-        if is_less(from[right], from[left]) then
-          to[out], right = from[right], right + 1
-        else
-          to[out], left = from[left], left + 1
-        end
-        out = out + 1
-      end
-      for index = left, left_end - 1 do to[out], out = from[index], out + 1 end
-      for index = right, right_end - 1 do to[out], out = from[index], out + 1 end
+local order_wrong = 'invalid order function for sorting'
+
+-- The quicksort of Lua 5.1: elements that are equal come in its order, and an order that
+-- contradicts itself is refused as there.
+local function quick_sort(t, low, high, is_less)
+  while low < high do
+    local first, last = raw_rawget(t, low), raw_rawget(t, high)
+    if is_less(last, first) then
+      raw_rawset(t, low, last)
+      raw_rawset(t, high, first)
     end
-    from, to, width = to, from, 2 * width
+    if high - low == 1 then return end
+    local middle = floor((low + high) / 2)
+    local pivot
+    pivot, first = raw_rawget(t, middle), raw_rawget(t, low)
+    if is_less(pivot, first) then
+      raw_rawset(t, middle, first)
+      raw_rawset(t, low, pivot)
+    else
+      last = raw_rawget(t, high)
+      if is_less(last, pivot) then
+        raw_rawset(t, middle, last)
+        raw_rawset(t, high, pivot)
+      end
+    end
+    if high - low == 2 then return end
+    pivot = raw_rawget(t, middle)
+    raw_rawset(t, middle, raw_rawget(t, high - 1))
+    raw_rawset(t, high - 1, pivot)
+    local left, right = low, high - 1
+    while true do
+      left = left + 1
+      local of_left = raw_rawget(t, left)
+      while is_less(of_left, pivot) do
+        if left > high then raise(order_wrong) end
+        left = left + 1
+        of_left = raw_rawget(t, left)
+      end
+      right = right - 1
+      local of_right = raw_rawget(t, right)
+      while is_less(pivot, of_right) do
+        if right < low then raise(order_wrong) end
+        right = right - 1
+        of_right = raw_rawget(t, right)
+      end
+      if right < left then break end
+      raw_rawset(t, left, of_right)
+      raw_rawset(t, right, of_left)
+    end
+    raw_rawset(t, high - 1, raw_rawget(t, left))
+    raw_rawset(t, left, pivot)
+    -- The smaller part is sorted by a call, the greater one by the loop.
+    if left - low < high - left then
+      quick_sort(t, low, left - 1, is_less)
+      low = left + 1
+    else
+      quick_sort(t, left + 1, high, is_less)
+      high = left - 1
+    end
   end
-  return from
 end
 
-local function is_less(a, b) return a < b end
+-- As the interpreter compares, with errors that name no place: sort is written in C there.
+local function is_less(a, b)
+  local kind, other = type(a), type(b)
+  if kind == other then
+    if kind == 'number' or kind == 'string' then return a < b end
+    local of_a, of_b = raw_getmetatable(a), raw_getmetatable(b)
+    -- What is no table hides a metatable.
+    if of_a and of_b and (type(of_a) ~= 'table' or type(of_b) ~= 'table') then return a < b end
+    local order = of_a and of_b and raw_rawget(of_a, '__lt')
+    if order and order == raw_rawget(of_b, '__lt') then return a < b end
+    error('attempt to compare two ' .. kind .. ' values', 0)
+  end
+  error('attempt to compare ' .. kind .. ' with ' .. other, 0)
+end
 
 function tables.sort(...)
   local count = select('#', ...)
@@ -341,15 +395,7 @@ function tables.sort(...)
   if order ~= nil and type(order) ~= 'function' then
     expected(2, 'sort', 'function', count, order)
   end
-  local values, len = {}, #t
-  for index = 1, len do
-    local value = raw_rawget(t, index)
-    -- A hole in the table cannot be compared.
-    if value == nil then return is_less(value, values[1]) end
-    values[index] = value
-  end
-  values = merge_sort(values, len, order or is_less)
-  for index = 1, len do raw_rawset(t, index, values[index]) end
+  quick_sort(t, 1, #t, order or is_less)
 end
 
 function tables.getn(...)

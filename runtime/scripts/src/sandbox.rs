@@ -17,7 +17,7 @@ use crate::failure::{self, Failure, PRELUDE_NAME};
 use crate::library::{RESULTS_MAX, function, text};
 use crate::numbers;
 use crate::random::{self, Random};
-use crate::{bits, catching, cmsgpack, strings, structs};
+use crate::{bits, catching, cmsgpack, jumps, strings, structs};
 
 const PRELUDE: &str = include_str!("prelude.lua");
 /// The release of Redis whose commands scripts may expect: what INFO tells, too.
@@ -128,8 +128,14 @@ fn compiler(lua: &Lua, shared: &Shared, environment: &Rc<Cell<Option<Table>>>) -
     )
 }
 
-/// Compiles text, whose globals are those of the sandbox.
+/// Compiles text, whose globals are those of `environment`. Each text of a client goes this way.
 pub(crate) fn compile(lua: &Lua, text: &[u8], name: &str, environment: &Table) -> Result<Function> {
+    if let Some(message) = jumps::refused(text) {
+        return Err(mlua::Error::SyntaxError {
+            message,
+            incomplete_input: false,
+        });
+    }
     // A name of C ends at its first zero.
     let name = name.split('\0').next().unwrap_or_default();
     let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text);

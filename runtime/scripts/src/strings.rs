@@ -137,6 +137,7 @@ fn find(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
     let (subject, pattern) = (args.string(0)?, args.string(1)?);
     let (subject, pattern) = (subject.as_bytes(), pattern.as_bytes());
     let start = search_start(args, subject.len())?;
+    meter.charge_bytes(pattern.len())?;
     let pattern_end = pattern.iter().position(|byte| *byte == 0);
     let visible = &pattern[..pattern_end.unwrap_or(pattern.len())];
     let is_plain = !matches!(args.value(3), Value::Nil | Value::Boolean(false))
@@ -152,7 +153,7 @@ fn find(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
             None => MultiValue::from_vec(vec![Value::Nil]),
         });
     }
-    let mut matcher = Matcher::new(&subject, &pattern, meter);
+    let mut matcher = Matcher::new(&subject, &pattern, meter)?;
     let found = matcher.search(start).map_err(fault)?;
     matcher.settle().map_err(fault)?;
     let Some((first, last)) = found else {
@@ -224,7 +225,7 @@ fn match_(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
     let (subject, pattern) = (args.string(0)?, args.string(1)?);
     let (subject, pattern) = (subject.as_bytes(), pattern.as_bytes());
     let start = search_start(args, subject.len())?;
-    let mut matcher = Matcher::new(&subject, &pattern, meter);
+    let mut matcher = Matcher::new(&subject, &pattern, meter)?;
     let found = matcher.search(start).map_err(fault)?;
     matcher.settle().map_err(fault)?;
     let Some(found) = found else {
@@ -242,7 +243,7 @@ fn gmatch_step(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
     let (subject, pattern) = (args.string(0)?, args.string(1)?);
     let (subject, pattern) = (subject.as_bytes(), pattern.as_bytes());
     let start = usize::try_from(args.integer(2)?).unwrap_or(0);
-    let mut matcher = Matcher::new(&subject, &pattern, meter);
+    let mut matcher = Matcher::new(&subject, &pattern, meter)?;
     for at in start..=subject.len() {
         let end = matcher.match_at(at, 0).map_err(fault)?;
         if let Some(end) = end {
@@ -271,7 +272,7 @@ fn gsub_step(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
     if start > subject.len() || (is_bound && start > 0) {
         return Ok(MultiValue::new());
     }
-    let mut matcher = Matcher::new(&subject, &pattern, meter);
+    let mut matcher = Matcher::new(&subject, &pattern, meter)?;
     let found = matcher.search(start).map_err(fault)?;
     matcher.settle().map_err(fault)?;
     let Some((first, last)) = found else {
@@ -302,7 +303,7 @@ fn gsub_text(args: &Arguments<'_>, meter: &Meter) -> Result<(Value, i64)> {
     let default = i64::try_from(subject.len() + 1).expect("memory is bounded");
     let count_max = args.integer_or(3, default)?;
     let is_bound = pattern.first() == Some(&b'^');
-    let mut matcher = Matcher::new(&subject, &pattern, meter);
+    let mut matcher = Matcher::new(&subject, &pattern, meter)?;
     let (mut out, mut at, mut count) = (Vec::new(), 0, 0);
     while count < count_max {
         let end = matcher.match_at(at, usize::from(is_bound));

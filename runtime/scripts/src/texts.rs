@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mlua::chunk::ChunkMode;
 use mlua::{LuaOptions, StdLib};
 use sha1::{Digest, Sha1};
 
-use crate::shebang;
+use crate::{sandbox, shebang};
 
 /// Bytes of one script, at most.
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
@@ -232,11 +231,9 @@ fn check(text: &[u8]) -> Result<(), LoadError> {
     let syntax = |error: mlua::Error| LoadError::Syntax(reason(error));
     let lua = mlua::Lua::new_with(StdLib::NONE, LuaOptions::new()).map_err(syntax)?;
     lua.set_memory_limit(CHECK_BYTES_MAX).map_err(syntax)?;
-    let chunk = lua
-        .load(body.text)
-        .set_name(SCRIPT_NAME)
-        .set_mode(ChunkMode::Text);
-    chunk.into_function().map(drop).map_err(syntax)
+    let no_globals = lua.create_table().map_err(syntax)?;
+    let compiled = sandbox::compile(&lua, body.text, SCRIPT_NAME, &no_globals);
+    compiled.map(drop).map_err(syntax)
 }
 
 /// What the compiler said.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use penstock_net::expression::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout, parse_number};
+use penstock_net::expression::{FieldKind, FieldValue, LayoutField, ValueLayout, parse_number};
 
 /// What a field of a value holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,49 +167,14 @@ impl ValueWriter {
 
 /// A field of a value; `None` if the value has no such bytes there.
 pub fn read_field(field: &LayoutField, fixed_bytes: usize, value: &[u8]) -> Option<Cell> {
-    let place = value.get(field.offset..)?.get(..field.kind.bytes())?;
-    Some(match field.kind {
-        FieldKind::Number(field_type) => Cell::Number(field_type.load(place)),
-        FieldKind::Bool => match place[0] {
-            0 => Cell::Bool(false),
-            1 => Cell::Bool(true),
-            _ => return None,
-        },
-        FieldKind::Float {
-            bytes,
-            is_big_endian,
-        } => {
-            let mut little = place.to_vec();
-            if is_big_endian {
-                little.reverse();
-            }
-            match bytes {
-                4 => Cell::F32(f32::from_le_bytes(*little.first_chunk()?)),
-                _ => Cell::F64(f64::from_le_bytes(*little.first_chunk()?)),
-            }
-        }
-        FieldKind::Bytes(_) => {
-            let end = place
-                .iter()
-                .rposition(|&byte| byte != 0)
-                .map_or(0, |at| at + 1);
-            Cell::Text(printed(&place[..end]))
-        }
-        FieldKind::Text => Cell::Text(text_at(place, fixed_bytes, value)?.into()),
+    Some(match field.read(fixed_bytes, value)? {
+        FieldValue::Number(number) => Cell::Number(number),
+        FieldValue::Bool(is_true) => Cell::Bool(is_true),
+        FieldValue::F32(number) => Cell::F32(number),
+        FieldValue::F64(number) => Cell::F64(number),
+        FieldValue::Bytes(bytes) => Cell::Text(printed(bytes)),
+        FieldValue::Text(text) => Cell::Text(text.into()),
     })
-}
-
-fn text_at<'a>(place: &[u8], fixed_bytes: usize, value: &'a [u8]) -> Option<&'a str> {
-    assert_eq!(place.len(), TEXT_BYTES, "the place of a text");
-    let start = u32::from_le_bytes(*place.first_chunk()?) as usize;
-    let len = u32::from_le_bytes(*place[4..].first_chunk()?) as usize;
-    if len == 0 {
-        return Some("");
-    }
-    let bytes = value.get(start..)?.get(..len)?;
-    std::str::from_utf8(bytes)
-        .ok()
-        .filter(|_| start >= fixed_bytes)
 }
 
 /// The fields of a value whose bytes are exactly these fields and their texts.

@@ -3,8 +3,8 @@
 
 use super::Schema;
 use super::defect::Defect;
-use super::layouts::NamedLayout;
 use penstock_net::expression::{FieldKind, LayoutField};
+use penstock_net::program::NamedLayout;
 
 /// The layouts that shrink or move, each with the field that shows it.
 pub(super) fn defects(now: &Schema, before: &Schema) -> Vec<Defect> {

@@ -3,15 +3,7 @@
 use super::declaration::{Declarations, LayoutDeclaration};
 use super::defect::Defect;
 use penstock_net::expression::{ExpressionError, ValueLayout, is_name};
-
-/// A layout and its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedLayout {
-    /// Its name.
-    pub name: String,
-    /// What the bytes of values mean.
-    pub layout: ValueLayout,
-}
+use penstock_net::program::NamedLayout;
 
 /// The layouts that are sound.
 pub(super) fn compile(declarations: &Declarations, defects: &mut Vec<Defect>) -> Vec<NamedLayout> {

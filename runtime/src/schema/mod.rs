@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 use self::declaration::Declarations;
 pub use self::declaration::{ProgramDeclaration, Written};
 pub use self::defect::{Defect, SchemaError};
-pub use self::layouts::NamedLayout;
 pub use self::programs::NamedProgram;
 pub(crate) use self::running::RunningSchema;
 use penstock_net::expression::ValueLayout;
+pub use penstock_net::program::NamedLayout;
 
 /// Layouts and programs, checked.
 #[derive(Clone, Debug, Default)]
@@ -124,6 +124,7 @@ impl Schema {
         let programs: Vec<Program> = self.programs.iter().map(|it| it.program.clone()).collect();
         ServedSchema {
             programs: Programs::new(programs),
+            layouts: self.layouts.clone(),
             text: self.json(),
         }
     }

@@ -9,8 +9,8 @@ use penstock_net::program::{Argument, ArgumentKind, Program, ProgramParts};
 use super::assembly::Assembly;
 use super::declaration::{Declarations, ProgramDeclaration, Written};
 use super::defect::Defect;
-use super::layouts::NamedLayout;
 use penstock_net::expression::{Scope, ScopeKey, is_name, parse_number, parse_step_in};
+use penstock_net::program::NamedLayout;
 
 /// A program, and what its file says of it.
 #[derive(Clone, Debug)]

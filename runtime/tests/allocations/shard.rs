@@ -236,7 +236,11 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
     let run = batch(|batch, out, number| batch.run(out, &hold_run(program.id(), number)));
     let programs = Programs::new(vec![program.clone()]);
     let text = String::new();
-    let schema = Arc::new(ServedSchema { programs, text });
+    let schema = Arc::new(ServedSchema {
+        programs,
+        layouts: Vec::new(),
+        text,
+    });
     world.shard.execution_mut().serve_schema(schema);
     let unix_ms = world.now.unix_ms;
     // All but the first of these are answered again.

@@ -535,6 +535,63 @@ fn long_replies_that_nobody_reads_stay_within_memory_max_whichever_command_makes
 }
 
 #[test]
+fn pipelines_of_scripts_that_nobody_reads_hold_up_no_pipeline_that_is_read() {
+    let _one = the_machine();
+    let text = "return redis.call('GET', KEYS[1])";
+    let eval = |key: &str| {
+        format!(
+            "*4\r\n$4\r\nEVAL\r\n${}\r\n{text}\r\n$1\r\n1\r\n${}\r\n{key}\r\n",
+            text.len(),
+            key.len()
+        )
+    };
+    let getex = |key: &str| {
+        let len = key.len();
+        format!("*3\r\n$5\r\nGETEX\r\n${len}\r\n{key}\r\n$7\r\nPERSIST\r\n")
+    };
+    for shards in ["1", "2"] {
+        let options = ["--memory-max", "96MiB", "--shards", shards];
+        let served = Served::start("unread-scripts", &options);
+        let mut one = served.connect(Port::Resp);
+        let keys: Vec<String> = (0..10).map(|key| format!("big{key}")).collect();
+        for key in &keys {
+            one.write_all(&set(Port::Resp, key, &[b'v'; 10_000]))
+                .unwrap();
+            assert_eq!(hear(&mut one), b"+OK\r\n");
+        }
+        let both = keys.iter().map(|key| getex(key) + &eval(key));
+        let round: String = both.collect();
+        for _ in 0..3 {
+            let mut unread = Vec::new();
+            for _ in 0..100 {
+                let mut stream = served.connect(Port::Resp);
+                stream.set_nonblocking(true).unwrap();
+                let _ = stream.write(round.repeat(50).as_bytes());
+                unread.push(stream);
+            }
+            // The room of the others may leave none for a long reply, and then nothing is executed.
+            one.write_all(round.repeat(5).as_bytes()).unwrap();
+            let mut told = String::new();
+            let ends = |line: &&str| line.starts_with('v') || line.starts_with('-');
+            while !told.ends_with('\n') || told.lines().filter(ends).count() < 100 {
+                let heard = hear(&mut one);
+                assert!(!heard.is_empty(), "it ended, {shards} shards");
+                told.push_str(&String::from_utf8_lossy(&heard));
+            }
+            let mut errors = told.lines().filter(|line| line.starts_with('-'));
+            assert!(
+                errors.all(|line| line.starts_with("-BUSY")),
+                "{shards} shards"
+            );
+            assert!(served.resident_bytes() < 96 * MIB);
+            drop(unread);
+        }
+        let told = whole(&mut one, &["GET big0"], 2);
+        assert_eq!(told.len(), 10_010, "{shards} shards");
+    }
+}
+
+#[test]
 fn an_upload_that_moves_is_not_cut_and_one_that_drips_is() {
     let options = ["--partial-frame-timeout-ms", "2s"];
     let served = Served::start("uploads", &options);

@@ -5,6 +5,7 @@ mod channels;
 mod channels_table;
 mod cores;
 mod flush_table;
+mod fuzzed;
 mod holds;
 mod lifetimes;
 mod oracle;
@@ -13,6 +14,7 @@ mod script_table;
 mod scripts;
 mod spread;
 mod table;
+mod text_tokens;
 mod tools;
 mod tracking;
 mod tracking_table;
@@ -112,11 +114,14 @@ fn encode(words: &[&[u8]]) -> Vec<u8> {
 fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
     let line = bytes.get(at..)?;
     let len = line.windows(2).position(|pair| pair == b"\r\n")?;
-    let (kind, text) = (line[0], std::str::from_utf8(&line[1..len]).ok()?);
+    let (kind, text) = (line[0], &line[1..len]);
     let next = at + len + 2;
-    let count = || text.parse::<i64>().expect("a length");
+    let count = || {
+        let text = std::str::from_utf8(text).expect("a length is text");
+        text.parse::<i64>().expect("a length")
+    };
     match kind {
-        b'+' | b'-' | b':' | b'_' => Some(next),
+        b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => Some(next),
         b'$' | b'=' if count() < 0 => Some(next),
         b'$' | b'=' => {
             let end = next + usize::try_from(count()).unwrap() + 2;

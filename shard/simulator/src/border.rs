@@ -24,7 +24,7 @@ pub fn judge_border(
 ) -> Result<(), String> {
     let look = |key: &[u8]| look((store, disk), home_of(key), key);
     for (slot, token) in tokens {
-        let Seen::Absent = look(&token_key(tag_of(slot), token.bytes())) else {
+        let Seen::Absent = look(&token_key(tag_of(slot), token.name())) else {
             continue;
         };
         let border_ms = match look(&horizon_key(slot)) {

@@ -12,9 +12,8 @@ use penstock_net::refusal::ShownName;
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Effect, Extra, Request, Token, Verb, Version};
-use penstock_net::resp::{SCRIPT_KEYS_MAX, judge_script};
+use penstock_net::resp::judge_script;
 use penstock_net::rights::{Denied, Rights};
-use penstock_net::script::ScriptRequest;
 use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
@@ -22,7 +21,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Keyspaces, Settings};
 use penstock_storage::place::{Lsn, Place};
-use penstock_storage::store::{Found, Store};
+use penstock_storage::store::Store;
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
@@ -31,12 +30,12 @@ use crate::execution::Execution;
 use crate::execution::answer_bytes::may_show_value;
 use crate::execution::verbs::fire::Fired;
 use crate::execution::verbs::token::{self, Looked};
-use crate::execution::verbs::{Cold, Context, KeyHash, Ran, Spread, program, run};
+use crate::execution::verbs::{Context, KeyHash, Ran, Spread, program, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::member_freshness;
 use crate::now::Now;
 use crate::publisher::ScriptAnswer;
-use crate::requests::parking::{Origin, Parked};
+use crate::requests::parking::{Order, Origin, Parked};
 
 /// An item, whom it answers, how durable, and until when.
 #[derive(Clone, Copy)]
@@ -60,6 +59,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) program: Option<&'a str>,
     /// The item is the APPLY of a script, which answers this.
     pub(crate) answer: Option<ScriptAnswer<'a>>,
+    /// Where it stands among those of its connection that are parked.
+    pub(crate) order: Order,
 }
 
 impl<'a> Operation<'a> {
@@ -77,6 +78,7 @@ impl<'a> Operation<'a> {
             rights: parked.rights.as_ref(),
             program: parked.program.as_deref(),
             answer: None,
+            order: parked.order,
         }
     }
 
@@ -89,6 +91,7 @@ impl<'a> Operation<'a> {
             deadline_us: self.deadline_us,
             came_us: self.came_us,
             slot,
+            order: self.order,
             reserved,
             item: self.item.into(),
             rights: self.rights.cloned(),
@@ -284,9 +287,13 @@ impl Own<'_> {
     }
 
     /// Whether its keys are of several slots, and why that is refused. The item of a script may
-    /// have them: the shard has judged its keys.
+    /// have them: the shard has judged its keys. At a node of a cluster a token that is a text is
+    /// refused, too: members of an earlier build do not know its record.
     #[inline]
-    pub(crate) fn spread(&self) -> Result<Spread, Refusal> {
+    pub(crate) fn spread_at(&self, is_clustered: bool) -> Result<Spread, Refusal> {
+        if is_clustered && self.asks.token().is_some_and(|token| token.is_text()) {
+            return Err(Refusal::TokenTextInCluster);
+        }
         match self.asks.crosses_slots(self.slot) {
             None => Ok(Spread::OneSlot),
             Some(_) if self.operation.answer.is_some() => Ok(Spread::Slots),
@@ -381,23 +388,6 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
-    /// The same of the keys that a script names.
-    pub(crate) fn fetch_declared(&mut self, request: &ScriptRequest<'_>) {
-        for key in request.keys().take(SCRIPT_KEYS_MAX) {
-            let KeyHome { slot, hash } = self.setup.hash().home_of(key);
-            if let Found::Cold(place) = self.store.keys().find(slot, hash, key)
-                && self.requests.parking.may_read_ahead()
-            {
-                self.requests.parking.fetch(Cold {
-                    slot,
-                    hash,
-                    place,
-                    version: None,
-                });
-            }
-        }
-    }
-
     /// Fires a key that an item has met before its effects have run. `None`: the item may run. If
     /// the key is still there, it only reads, and takes the key for missing.
     #[cold]
@@ -488,24 +478,24 @@ impl<P: Blocks> Execution<P> {
     /// Pins keys of an item that was parked and its token, unless those of another one are pinned.
     pub(crate) fn pin<'k>(&mut self, own: &Own<'_>, keys: impl Iterator<Item = &'k [u8]>) {
         let (slot, token) = (own.slot, own.asks.token());
-        self.pin_homes(own.operation, slot, |hash| {
-            let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
+        self.pin_homes(own.operation, Order::Of(slot), |hash| {
+            let token = token.map(|token| token::home_of(hash, slot, token.name()).1);
             let hashes = keys.map(|key| hash.of(key)).chain(token);
             hashes.map(|hash| KeyHome { slot, hash }).collect()
         });
     }
 
-    /// The same of keys with these homes, for an item that was parked in the lane of a slot.
+    /// The same of keys with these homes, for an item that was parked in this order.
     pub(crate) fn pin_homes(
         &mut self,
         operation: &Operation<'_>,
-        slot: u16,
+        order: Order,
         homes: impl FnOnce(&KeyHash) -> Vec<KeyHome>,
     ) {
         let Operation {
             origin, address, ..
         } = operation;
-        if self.requests.parking.pins(*origin, address, slot) {
+        if self.requests.parking.pins(*origin, address, order) {
             self.store.data_mut().pin(homes(self.setup.hash()));
         }
     }

@@ -115,7 +115,7 @@ impl<P: Blocks> Execution<P> {
                 });
             });
             if let Some(token) = likely_token(item) {
-                let hash = token::home_of(hash, slot, token).1;
+                let hash = token::home_of(hash, slot, &token).1;
                 homes.push(KeyHome { slot, hash }, |all| {
                     self.store.keys().prefetch(all)
                 });

@@ -1,12 +1,13 @@
 //! Operations that wait for a read: one queue per run of blocks in the log, so that a burst on one
 //! cold key, or on keys that stand together, costs one read, and later operations of the same
-//! connection on the same slot stay behind. Their keys are read meanwhile.
+//! connection on the same slot stay behind. Their keys are read meanwhile. An operation that may
+//! use any slot stays behind all of its connection, and all of its connection stays behind it.
 //!
 //! A read that fails, or brings something else than what was written, is done once more block by
 //! block: what a device cannot deliver in one piece, or delivered wrong once, it may deliver so.
 //! One block at a time, so that a failing disk gets no more requests than a good one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use penstock_net::level::AckLevel;
@@ -20,7 +21,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::aligned_span;
 
 use crate::execution::verbs::Cold;
-use crate::mail::ReplyAddress;
+use crate::mail::{ReplyAddress, SessionId};
 
 /// An operation that was taken out of its frame or mail because it cannot run now.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Parked {
     /// When its request arrived, in microseconds of the node's clock.
     pub(crate) came_us: u64,
     pub(crate) slot: u16,
+    /// Where it stands among the operations of its connection.
+    pub(crate) order: Order,
     /// Bytes that its answer is taken to have, which are kept free for it.
     pub(crate) reserved: usize,
     /// The encoded item.
@@ -42,7 +45,7 @@ pub(crate) struct Parked {
 }
 
 /// Who is to get the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Origin {
     /// A connection of this shard.
     Here,
@@ -50,8 +53,18 @@ pub(crate) enum Origin {
     Shard(u16),
 }
 
-/// What keeps its order: one connection, by index and generation, on one slot.
-type Lane = (Origin, u32, u32, u16);
+/// The slots on which an operation keeps the order of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Order {
+    /// All slots: it came behind all that its connection has parked, or what it uses is known when
+    /// it has run. It stands before any single slot.
+    OfAll,
+    /// This slot: it came before all of its connection in the lane of all slots.
+    Of(u16),
+}
+
+/// What keeps its order: one connection, by index and generation, on some slots.
+type Lane = (Origin, u32, u32, Order);
 
 #[derive(Debug)]
 struct Read {
@@ -78,13 +91,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     fn lane(&self) -> Lane {
-        let Parked {
-            origin,
-            address,
-            slot,
-            ..
-        } = &self.parked;
-        order_key(*origin, address, *slot)
+        lane_of(&self.parked)
     }
 }
 
@@ -108,6 +115,10 @@ struct Again {
 }
 
 /// All operations that wait for reads, and the order that they must keep.
+///
+/// What must hold: all operations of a lane wait for the same key, in their order. An operation in
+/// the lane of all slots came behind those of its connection in other lanes; none came to those
+/// behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
     /// By the first block, the newest read that begins there and is not in its second attempt.
@@ -115,9 +126,9 @@ pub(crate) struct Parking {
     waiting: HashMap<IoToken, Read>,
     /// Reads that were not emitted yet for lack of a block.
     unissued: VecDeque<IoToken>,
-    /// The read behind which the operations of a connection on a slot queue, the number of the key
-    /// in it, and how many do.
-    order: HashMap<Lane, (IoToken, usize, usize)>,
+    /// The read behind which the operations of a lane queue, the number of the key in it, and how
+    /// many do. While a connection has operations in the lane of all slots, what comes joins them.
+    lanes: BTreeMap<Lane, (IoToken, usize, usize)>,
     /// The operation whose keys are pinned in memory: the read that it waits for, and its lane.
     pinned_for: Option<(IoToken, Lane)>,
     next_token: u64,
@@ -178,22 +189,47 @@ impl Parking {
         self.bytes_under_way
     }
 
-    /// The key that an operation of this connection on this slot must queue behind.
-    pub(crate) fn behind(&self, origin: Origin, address: &ReplyAddress, slot: u16) -> Option<Cold> {
+    /// The key that an operation of this connection must queue behind. It may use the slots of
+    /// `uses`, and `stands` is its [`Parked::order`], or [`Order::OfAll`] if it was never parked.
+    pub(crate) fn behind(
+        &self,
+        origin: Origin,
+        address: &ReplyAddress,
+        uses: Order,
+        stands: Order,
+    ) -> Option<Cold> {
         if self.parked == 0 || is_planted(Bug::PassParked) {
             return None;
         }
-        let (token, number, _) = self.order.get(&order_key(origin, address, slot))?;
-        Some(self.waiting[token].colds[*number])
+        let (_, token, number) = self.before(lane(origin, address, uses), stands)?;
+        Some(self.waiting[&token].colds[number])
+    }
+
+    /// The lane whose operations one must not pass that may use the slots of this lane, the read
+    /// that they wait for, and the number of the key in it.
+    fn before(&self, lane: Lane, stands: Order) -> Option<(Lane, IoToken, usize)> {
+        let (origin, index, generation, uses) = lane;
+        let of = |order| (origin, index, generation, order);
+        let first = match stands {
+            Order::OfAll => self.lanes.get_key_value(&of(Order::OfAll)),
+            // It came before all that is there.
+            Order::Of(_) => None,
+        };
+        let last = match uses {
+            Order::OfAll => of(Order::Of(u16::MAX)),
+            Order::Of(_) => lane,
+        };
+        let first = first.or_else(|| self.lanes.range(lane..=last).next());
+        first.map(|(lane, &(token, number, _))| (*lane, token, number))
     }
 
     /// Whether to pin the keys of an operation that was just parked and needs more than one: only
     /// if those of no other operation are pinned.
-    pub(crate) fn pins(&mut self, origin: Origin, address: &ReplyAddress, slot: u16) -> bool {
-        let lane = order_key(origin, address, slot);
+    pub(crate) fn pins(&mut self, origin: Origin, address: &ReplyAddress, order: Order) -> bool {
+        let lane = lane(origin, address, order);
         let pins = self.pinned_for.is_none();
         if pins {
-            self.pinned_for = self.order.get(&lane).map(|&(token, ..)| (token, lane));
+            self.pinned_for = self.lanes.get(&lane).map(|&(token, ..)| (token, lane));
         }
         pins
     }
@@ -240,19 +276,24 @@ impl Parking {
         (token, 0)
     }
 
-    /// Queues an operation behind the read of a key, which is started if it is not under way.
-    pub(crate) fn park(&mut self, cold: Cold, parked: Parked) {
-        let key = order_key(parked.origin, &parked.address, parked.slot);
+    /// Queues an operation that may use these slots behind the read of a key, which is started if
+    /// it is not under way.
+    pub(crate) fn park(&mut self, cold: Cold, uses: Order, mut parked: Parked) {
+        let lane = lane(parked.origin, &parked.address, uses);
+        let behind = self.before(lane, parked.order);
+        parked.order = match behind {
+            Some(((.., Order::OfAll), ..)) => Order::OfAll,
+            _ => uses,
+        };
         // What queues behind another operation stays in its read, whatever reads were begun since.
-        let behind = self
-            .order
-            .get(&key)
-            .map(|&(token, number, _)| (token, number));
         let (token, number) = match behind {
-            Some((token, number)) if self.waiting[&token].colds[number] == cold => (token, number),
+            Some((_, token, number)) if self.waiting[&token].colds[number] == cold => {
+                (token, number)
+            }
             _ => self.fetch(cold),
         };
-        self.order.entry(key).or_insert((token, number, 0)).2 += 1;
+        let lane = self.lanes.entry(lane_of(&parked));
+        lane.or_insert((token, number, 0)).2 += 1;
         self.parked_bytes += parked.item.len();
         self.waiting
             .get_mut(&token)
@@ -395,11 +436,11 @@ impl Parking {
     fn left(&mut self, parked: &Parked) {
         self.parked -= 1;
         self.parked_bytes -= parked.item.len();
-        let key = order_key(parked.origin, &parked.address, parked.slot);
-        let entry = self.order.get_mut(&key).expect("counted when parked");
-        entry.2 -= 1;
-        if entry.2 == 0 {
-            self.order.remove(&key);
+        let key = lane_of(parked);
+        let lane = self.lanes.get_mut(&key).expect("counted when parked");
+        lane.2 -= 1;
+        if lane.2 == 0 {
+            self.lanes.remove(&key);
         }
     }
 
@@ -413,11 +454,11 @@ impl Parking {
     }
 }
 
-fn order_key(origin: Origin, address: &ReplyAddress, slot: u16) -> Lane {
-    (
-        origin,
-        address.session.index,
-        address.session.generation,
-        slot,
-    )
+fn lane_of(parked: &Parked) -> Lane {
+    lane(parked.origin, &parked.address, parked.order)
+}
+
+fn lane(origin: Origin, address: &ReplyAddress, order: Order) -> Lane {
+    let SessionId { index, generation } = address.session;
+    (origin, index, generation, order)
 }

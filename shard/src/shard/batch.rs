@@ -15,7 +15,7 @@ use crate::execution::operation::{Disposition, Known, Operation};
 use crate::execution::window::Upcoming;
 use crate::mail::ReplyAddress;
 use crate::now::Now;
-use crate::requests::parking::Origin;
+use crate::requests::parking::{Order, Origin};
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
 use crate::step::Step;
@@ -184,6 +184,7 @@ impl<P: Blocks> Shard<P> {
             rights: run.rights.as_ref(),
             program: None,
             answer: None,
+            order: Order::OfAll,
         };
         let asks_for_much = run.room == 0
             && !run.is_expired

@@ -16,18 +16,36 @@ use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail};
 use crate::requests::mailboxes::MailRoom;
-use crate::requests::parking::{Origin, PARKED_MAX, Parked};
+use crate::requests::parking::{Order, Origin, PARKED_MAX, Parked};
 use crate::shard::Shard;
 use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
-    /// Has an operation wait for a read, and keeps so many bytes free for its answer.
+    /// Has an operation on a slot wait for a read, and keeps so many bytes free for its answer.
     pub(super) fn park(
         &mut self,
         cold: Cold,
         operation: &Operation<'_>,
         slot: u16,
         reserved: usize,
+        out: &mut Vec<u8>,
+    ) -> Disposition {
+        self.park_in_order(
+            cold,
+            Order::Of(slot),
+            operation,
+            operation.parked(slot, reserved),
+            out,
+        )
+    }
+
+    /// The same of an operation that may use these slots.
+    pub(super) fn park_in_order(
+        &mut self,
+        cold: Cold,
+        uses: Order,
+        operation: &Operation<'_>,
+        parked: Parked,
         out: &mut Vec<u8>,
     ) -> Disposition {
         let item = operation.item;
@@ -50,9 +68,8 @@ impl<P: Blocks> Shard<P> {
                 .refuse_item(asked, operation, Status::Busy, &message, out);
         }
         self.execution.stats.park();
-        self.reserve(operation.origin, &operation.address, reserved);
-        let parked = operation.parked(slot, reserved);
-        self.execution.requests.parking.park(cold, parked);
+        self.reserve(operation.origin, &operation.address, parked.reserved);
+        self.execution.requests.parking.park(cold, uses, parked);
         Disposition::Later
     }
 

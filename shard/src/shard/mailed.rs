@@ -11,7 +11,7 @@ use crate::execution::window::Upcoming;
 use crate::mail::RequestMail;
 use crate::now::Now;
 use crate::replication::Waiting;
-use crate::requests::parking::Origin;
+use crate::requests::parking::{Order, Origin};
 use crate::shard::Shard;
 
 impl<P: Blocks> Shard<P> {
@@ -50,6 +50,7 @@ impl<P: Blocks> Shard<P> {
             rights: None,
             program: None,
             answer: None,
+            order: Order::OfAll,
         };
         let may_run = self.execution.may_run_mailed(mail.from, request, item);
         if !may_run || self.execution.is_held_back(now, request.deadline_us, item) {

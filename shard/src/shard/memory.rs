@@ -6,7 +6,7 @@ use penstock_storage::io::Blocks;
 use crate::accounts::answers::Asked;
 use crate::execution::answer_bytes::{Outgrown, may_show_value};
 use crate::mail::{ReplyAddress, SessionId};
-use crate::requests::parking::{Origin, Parked};
+use crate::requests::parking::{Order, Origin, Parked};
 use crate::sessions::AWAITED_BYTES;
 use crate::shard::Shard;
 use crate::step::Step;
@@ -64,6 +64,7 @@ impl<P: Blocks> Shard<P> {
             origin,
             address,
             slot,
+            order,
             ..
         } = parked;
         // An operation before this one in the slot may shorten the value. The parked operation
@@ -73,7 +74,7 @@ impl<P: Blocks> Shard<P> {
                 .execution
                 .requests
                 .parking
-                .behind(*origin, address, *slot)
+                .behind(*origin, address, Order::Of(*slot), *order)
                 .is_some()
         {
             return None;

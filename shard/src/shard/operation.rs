@@ -21,6 +21,7 @@ use crate::execution::answer_bytes::{Outgrown, answer_bytes};
 use crate::execution::operation::{Asks, Disposition, Leave, Operation, Own, obey};
 use crate::execution::verbs::{Cold, Context, Ran, Spread, refused};
 use crate::now::Now;
+use crate::requests::parking::Order;
 use crate::shard::Shard;
 
 impl<P: Blocks> Shard<P> {
@@ -164,11 +165,12 @@ impl<P: Blocks> Shard<P> {
             ),
         };
         if !self.execution.requests.parking.is_empty()
-            && let Some(cold) =
-                self.execution
-                    .requests
-                    .parking
-                    .behind(operation.origin, &operation.address, slot)
+            && let Some(cold) = self.execution.requests.parking.behind(
+                operation.origin,
+                &operation.address,
+                Order::Of(slot),
+                operation.order,
+            )
         {
             return self.queue_behind(&own, cold, out);
         }
@@ -236,7 +238,7 @@ impl<P: Blocks> Shard<P> {
             },
         };
         let from = pieces.len();
-        let spread = own.spread();
+        let spread = own.spread_at(self.execution.linked.is_some());
         let mut hides_unfired = leave.is_of_member;
         // Each round but the last ends a key of the operation.
         let ran = loop {

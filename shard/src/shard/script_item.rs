@@ -11,7 +11,8 @@ use penstock_net::reply::{ReplyHead, ReplyItem};
 use penstock_net::request::{Verb, Version};
 use penstock_net::resp::{NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
-    SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptRequest, keep_to_declared_keys, note_run, note_slot,
+    SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest, keep_to_declared_keys,
+    note_run, note_slot,
 };
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -24,10 +25,10 @@ use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::script::{self, RanScript, Reach, Running, Wants};
+use crate::execution::verbs::script::{self, NewestRead, RanScript, Reach, Running, Wants};
 use crate::now::Now;
 use crate::publisher::{Messages, NoRoom, ScriptAnswer};
-use crate::requests::parking::Origin;
+use crate::requests::parking::{Order, Origin};
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
@@ -86,9 +87,12 @@ impl<P: Blocks> Shard<P> {
             if owner != self.execution.setup.shard() {
                 return self.mail_request(owner, operation, slot, true, out);
             }
-            let parking = &self.execution.requests.parking;
-            if let Some(cold) = parking.behind(operation.origin, &operation.address, slot) {
-                return self.park(cold, operation, slot, SMALL_ANSWER_BYTES, out);
+            let (uses, parking) = (slots_of(&request, slot), &self.execution.requests.parking);
+            let Operation {
+                origin, address, ..
+            } = operation;
+            if let Some(cold) = parking.behind(*origin, address, uses, operation.order) {
+                return self.park_script(cold, uses, operation, slot, out);
             }
             let linked = self.execution.linked.as_deref();
             if let Some(elsewhere) = linked.and_then(|linked| linked.elsewhere(partition_of(slot)))
@@ -128,12 +132,12 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Bytes of the reply, at most. What a short EXEC can make long is bounded by what is left for
-    /// replies; one command shows one value, as a GET does.
+    /// replies; a script or one command replies as much as a GET at most.
     fn reply_bytes_max(&self, request: &ScriptRequest<'_>, value_bytes_max: usize) -> usize {
         let bytes_max = request.reply_bytes_max(value_bytes_max);
         match request.script() {
-            ScriptName::Command => bytes_max,
-            _ => {
+            ScriptName::Text(_) | ScriptName::Digest(_) | ScriptName::Command => bytes_max,
+            ScriptName::Commands => {
                 let room = self.front.sessions.room_for_replies();
                 bytes_max.min(room.max(SMALL_ANSWER_BYTES))
             }
@@ -238,7 +242,7 @@ impl<P: Blocks> Shard<P> {
                 );
                 Replies::new(reply, protocol).error(text.as_bytes());
             }
-            Some(Wants::Cold(cold)) => return self.park_script(operation, ran, cold, pieces),
+            Some(Wants::Cold(cold)) => return self.fetch_for_script(operation, ran, cold, pieces),
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
             Some(Wants::Elsewhere(refusal)) => {
                 let (status, out) = (refusal.status(), pieces.written());
@@ -276,7 +280,7 @@ impl<P: Blocks> Shard<P> {
                 .refuse_item(ASKED, operation, status, &NO_MESSAGES, out);
         };
         let newest = ran.newest.as_ref();
-        let waits = newest.filter(|(lsn, _)| *lsn > Lsn(0) || self.execution.linked.is_some());
+        let waits = newest.filter(|it| it.lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
             // It has shown nothing that a record has made, but perhaps what a flush took away.
             self.execution.stats.answer(ASKED, Status::Ok);
@@ -288,15 +292,15 @@ impl<P: Blocks> Shard<P> {
             return Disposition::Answered(gate);
         }
         // The record of a change stands behind all that was read.
-        let newest = waits.map(|(_, key)| &key[..]);
-        let newest = newest.filter(|_| !keeps || changed == 0);
+        let newest = waits.filter(|_| !keeps || changed == 0);
+        let newest = newest.map(NewestRead::seen);
         let mut item = std::mem::take(&mut self.execution.script_item);
         item.clear();
-        match keeps {
-            true => ran.staged.write_apply(newest, &mut item),
-            false => ran
-                .staged
-                .write_guard(newest.unwrap_or_default(), &mut item),
+        if keeps {
+            ran.staged.write_apply(newest, &mut item);
+        } else {
+            let newest = newest.expect("an answer that waits for nothing has been given");
+            newest.write_guard(&mut item);
         }
         let messages = Cell::new(messages);
         let apply = Operation {
@@ -332,8 +336,22 @@ impl<P: Blocks> Shard<P> {
         self.execution.publications.add(messages, gate, durable);
     }
 
-    /// Has a script wait for a key. The other keys that it names are read meanwhile.
+    /// Has a script that may use these slots wait for a key.
     fn park_script(
+        &mut self,
+        cold: Cold,
+        uses: Order,
+        operation: &Operation<'_>,
+        slot: u16,
+        out: &mut Vec<u8>,
+    ) -> Disposition {
+        let parked = operation.parked(slot, SMALL_ANSWER_BYTES);
+        self.park_in_order(cold, uses, operation, parked, out)
+    }
+
+    /// Has a script wait for a key that it has met. The other keys that it names are read
+    /// meanwhile.
+    fn fetch_for_script(
         &mut self,
         operation: &Operation<'_>,
         ran: &RanScript,
@@ -343,18 +361,35 @@ impl<P: Blocks> Shard<P> {
         let mut item = operation.item.to_vec();
         note_run(&mut item, ran.time_us);
         let operation = &with_item(operation, &item);
-        let kept = SMALL_ANSWER_BYTES;
-        let disposition = self.park(cold, operation, cold.slot, kept, pieces.written());
-        if matches!(disposition, Disposition::Later)
-            && let Ok(request) = ScriptRequest::read(&item)
-        {
-            self.execution.fetch_declared(&request);
-            self.execution.pin_homes(operation, cold.slot, |hash| {
-                let keys = ran.staged.keys().chain(request.keys());
-                keys.map(|key| hash.home_of(key)).collect()
+        let request = ScriptRequest::read(&item).expect("it was read before");
+        let execution = &mut self.execution;
+        let (homes, colds) = script::named_keys(&execution.store, execution.setup.hash(), &request);
+        let parking = &mut execution.requests.parking;
+        for cold in &colds {
+            if parking.may_read_ahead() {
+                parking.fetch(*cold);
+            }
+        }
+        // All that it names comes by reads that go on side by side, so it waits for the last one.
+        let is_named = colds.iter().any(|named| named.home() == cold.home());
+        let awaited = colds.last().filter(|_| is_named).copied().unwrap_or(cold);
+        let (slot, uses) = (cold.slot, slots_of(&request, cold.slot));
+        let disposition = self.park_script(awaited, uses, operation, slot, pieces.written());
+        if matches!(disposition, Disposition::Later) {
+            self.execution.pin_homes(operation, uses, |hash| {
+                let met = ran.staged.keys().map(|key| hash.home_of(key));
+                met.chain(homes).collect()
             });
         }
         disposition
+    }
+}
+
+/// The slots that a script with a key of this slot may use.
+fn slots_of(request: &ScriptRequest<'_>, slot: u16) -> Order {
+    match request.reach() {
+        ScriptReach::Slot => Order::Of(slot),
+        ScriptReach::Node => Order::OfAll,
     }
 }
 

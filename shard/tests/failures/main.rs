@@ -31,6 +31,7 @@ mod on_expire;
 mod overload;
 mod past;
 mod ping;
+mod pipelines;
 mod programs;
 mod publications;
 #[path = "../../../storage/tests/it/random.rs"]

@@ -40,6 +40,7 @@ fn both() -> Program {
 fn serve(server: &mut Server, programs: Vec<Program>) {
     server.serve(ServedSchema {
         programs: Programs::new(programs),
+        layouts: Vec::new(),
         text: String::new(),
     });
 }

@@ -30,6 +30,7 @@ fn open(budget: Budget) -> Server {
     let mut server = server.expect("it opens");
     server.serve(ServedSchema {
         programs: Programs::new(vec![take()]),
+        layouts: Vec::new(),
         text: r#"{"layouts":{},"programs":{"take":{}}}"#.into(),
     });
     server

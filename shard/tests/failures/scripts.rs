@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_net::limits::{APPLY_KEYS_MAX, Limits};
 use penstock_net::resp::{Client, Conversation};
 use penstock_net::rights::{Grants, Right, Rights};
-use penstock_net::script::{ScriptAccess, ScriptItem, ScriptName};
+use penstock_net::script::{ScriptAccess, ScriptItem, ScriptName, ScriptReach};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_shard::SessionId;
@@ -338,6 +338,7 @@ fn a_connection_over_a_network_brings_no_scripts() {
     let item = ScriptItem {
         script: ScriptName::Text(b"last"),
         access: ScriptAccess::Changes,
+        reach: ScriptReach::Node,
         is_of_resp3: false,
         slot: Some(slot_of(b"n")),
         reply_bytes_max: 0,
@@ -355,15 +356,15 @@ fn a_connection_over_a_network_brings_no_scripts() {
     assert_eq!(peer.ask("EXISTS n"), ":0\\r\\n");
 }
 
-const COUNTERS: usize = 60;
+pub const COUNTERS: usize = 60;
 /// A value that leaves no room for many beside it.
 const BASE: u64 = 1_000_000_000_000_000_000;
 
 /// What the keys hold, by number.
-type Held = BTreeMap<usize, u64>;
+pub type Held = BTreeMap<usize, u64>;
 
 /// The name of a key: of one slot, or of one of seven.
-fn name(spread: Spread, key: usize) -> String {
+pub fn name(spread: Spread, key: usize) -> String {
     match spread {
         Spread::OneSlot => format!("{{s}}{key}"),
         Spread::Slots => format!("{{{}}}{key}", key % 7),
@@ -371,13 +372,13 @@ fn name(spread: Spread, key: usize) -> String {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Spread {
+pub enum Spread {
     OneSlot,
     Slots,
 }
 
 /// A random script, its reply, and what it leaves.
-fn random_script(random: &mut Random, spread: Spread, held: &Held) -> (String, String, Held) {
+pub fn random_script(random: &mut Random, spread: Spread, held: &Held) -> (String, String, Held) {
     let mut after = held.clone();
     let (mut lines, mut replies) = (Vec::new(), String::new());
     let count = 1 + random.below(6);
@@ -430,7 +431,7 @@ fn random_script(random: &mut Random, spread: Spread, held: &Held) -> (String, S
     }
 }
 
-fn shown(number: Option<u64>) -> String {
+pub fn shown(number: Option<u64>) -> String {
     match number.map(|it| it.to_string()) {
         Some(text) => format!("${}\\r\\n{text}\\r\\n", text.len()),
         None => "$-1\\r\\n".to_string(),

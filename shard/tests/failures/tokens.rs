@@ -122,6 +122,12 @@ fn token_of(time_ms: u64, number: u64) -> Token {
     Token::new(time_ms, random)
 }
 
+/// A token that is a text.
+fn text_of(time_ms: u64, number: u64) -> Token {
+    let text = format!("order-{number}");
+    Token::of_text(text.as_bytes(), time_ms).expect("a short text")
+}
+
 fn take(units: u64) -> [Instruction; 1] {
     [Instruction {
         operation: Operation::Sub,
@@ -358,6 +364,33 @@ fn tokens_leave_the_index_when_the_log_says_that_they_may_be_gone() {
     assert_eq!(shop.stock(), 1_000_000 - 3_000);
 }
 
+#[test]
+fn a_text_is_one_token_whatever_its_time_until_its_horizon_is_over() {
+    let horizon_ms = 300_000;
+    let mut shop = Shop::open(Opening {
+        horizon_ms,
+        ..Opening::default()
+    });
+    shop.set(STOCK, &1_000_000u64.to_le_bytes());
+    let began_ms = shop.server.time_ms();
+    for number in 0..300 {
+        let token = text_of(began_ms, number);
+        assert_eq!(shop.with(token, update(&take(1))).status, Status::Ok);
+    }
+    let usage = shop.server.usage();
+    assert_eq!(usage.tokens, 300);
+    for (ms, number) in [(began_ms + 100, 7), (began_ms - 200_000, 8)] {
+        let again = shop.with(text_of(ms, number), update(&take(1)));
+        assert!(again.is_replayed && again.status == Status::Ok, "{again:?}");
+        let other = shop.with(text_of(ms, number), update(&take(2)));
+        assert_eq!(other.status, Status::TokenReused);
+    }
+    shop.pass(horizon_ms);
+    let late = shop.with(text_of(began_ms, 7), update(&take(1)));
+    assert_eq!(late.status, Status::TokenTooOld);
+    assert_eq!(shop.stock(), 1_000_000 - 300);
+}
+
 /// The parts of the stock beside the tokens are superseded, so the account of what has expired says
 /// nothing of such a segment.
 #[test]
@@ -481,7 +514,11 @@ fn no_token_takes_twice_whatever_comes_between() {
                 }
                 6..16 => {
                     let age_ms = random.below(20_000) as u64;
-                    let token = token_of(shop.server.time_ms().saturating_sub(age_ms), step);
+                    let made_ms = shop.server.time_ms().saturating_sub(age_ms);
+                    let token = match step % 3 {
+                        0 => text_of(made_ms, step),
+                        _ => token_of(made_ms, step),
+                    };
                     let units = 1 + random.below(3) as u64;
                     used.insert(
                         token,

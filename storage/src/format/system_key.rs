@@ -7,10 +7,13 @@ pub const LOCAL_KEY: &[u8] = b"\0\0penstock/local/";
 /// What the keys of the records of epochs begin with: which epochs wrote the partition. They are
 /// records like others; a start tells the newest of each partition besides.
 pub const EPOCHS_KEY: &[u8] = b"\0\0penstock/epochs/";
-/// What the keys of tokens begin with. A tag of their slot in braces follows, then 16 bytes.
+/// What the keys of tokens begin with. A tag of their slot in braces follows, then 16 bytes of a
+/// UUID or 32 bytes of the digest of a text.
 pub const TOKEN_KEY: &[u8] = b"\0\0penstock/token/{";
-/// Bytes of the key of a token.
+/// Bytes of the key of a token that is a UUID.
 pub const TOKEN_KEY_BYTES: usize = TOKEN_KEY.len() + 3 + 16;
+/// Bytes of the key of a token that is a text.
+pub const TEXT_TOKEN_KEY_BYTES: usize = TOKEN_KEY.len() + 3 + 32;
 /// What the keys of horizons begin with: how long tokens of the partition are kept, and since when
 /// none is missing. A tag that leads to the first slot of the partition follows, and a brace.
 pub const HORIZON_KEY: &[u8] = b"\0\0penstock/horizon/{";
@@ -74,16 +77,38 @@ pub fn flush_tag(key: &[u8]) -> Option<&[u8]> {
     (tag.len() == 2).then_some(tag)
 }
 
-/// The key of a token, by two bytes that lead to its slot.
+/// The key of a token.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenKey {
+    bytes: [u8; TEXT_TOKEN_KEY_BYTES],
+    len: usize,
+}
+
+impl std::ops::Deref for TokenKey {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The key of a token, by two bytes that lead to its slot and what names it.
+///
+/// # Panics
+/// If the name is neither as long as a UUID nor as a digest.
+#[inline]
 #[must_use]
-pub fn token_key(tag: [u8; 2], token: [u8; 16]) -> [u8; TOKEN_KEY_BYTES] {
-    let mut key = [0; TOKEN_KEY_BYTES];
-    let (prefix, rest) = key.split_at_mut(TOKEN_KEY.len());
+pub fn token_key(tag: [u8; 2], name: &[u8]) -> TokenKey {
+    assert!(matches!(name.len(), 16 | 32), "{} bytes", name.len());
+    let mut bytes = [0; TEXT_TOKEN_KEY_BYTES];
+    let (prefix, rest) = bytes.split_at_mut(TOKEN_KEY.len());
     prefix.copy_from_slice(TOKEN_KEY);
     rest[..2].copy_from_slice(&tag);
     rest[2] = b'}';
-    rest[3..].copy_from_slice(&token);
-    key
+    rest[3..][..name.len()].copy_from_slice(name);
+    let len = TOKEN_KEY.len() + 3 + name.len();
+    TokenKey { bytes, len }
 }
 
 /// The token whose key this is. `None` if it is no token's.
@@ -93,16 +118,35 @@ pub fn token_of(key: &[u8]) -> Option<[u8; 16]> {
     key.last_chunk::<16>().copied().filter(|_| is_it)
 }
 
-/// The time of a token in unix milliseconds, by its key. `None` if the key is no token's.
+/// Whether a key is one that a token has.
 #[must_use]
-pub fn token_time_ms(key: &[u8]) -> Option<u64> {
-    (key.len() == TOKEN_KEY_BYTES && is_token(key)).then(|| time_of_token(key))
+pub fn is_token_key(key: &[u8]) -> bool {
+    matches!(key.len(), TOKEN_KEY_BYTES | TEXT_TOKEN_KEY_BYTES) && is_token(key)
 }
 
-/// The same of a key that is known to be a token's.
+/// A time that is not before that of a token, in unix milliseconds, by its key and its expiry:
+/// the time of a UUID, the expiry of a text, whose key tells no time. `None` if the key is no
+/// token's.
+#[inline]
+#[must_use]
+pub fn token_time_ms(key: &[u8], expiry_ms: Option<u64>) -> Option<u64> {
+    is_token_key(key).then(|| match is_text_token(key) {
+        true => expiry_ms.unwrap_or(0),
+        false => time_of_token(key),
+    })
+}
+
+/// Whether the key of a token is that of a text.
+#[inline]
+#[must_use]
+pub(crate) fn is_text_token(key: &[u8]) -> bool {
+    key.len() == TEXT_TOKEN_KEY_BYTES
+}
+
+/// The time of a token that is a UUID.
 ///
 /// # Panics
-/// If it is too short for one.
+/// If its key is too short for one.
 #[inline]
 #[must_use]
 pub(crate) fn time_of_token(key: &[u8]) -> u64 {

@@ -1,10 +1,10 @@
 //! When a part of the log stops to count by itself.
 
 use crate::format::record::{PartView, part_bytes};
-use crate::format::system_key::{time_of_token, token_time_ms};
+use crate::format::system_key::{is_text_token, is_token_key, time_of_token};
 use crate::store::cleaning::expiring::Expires;
 use crate::store::keyspace::keyspaces::Keyspaces;
-use crate::store::tokens::horizons::raised_within_ms;
+use crate::store::tokens::horizons::{HORIZON_MS, raised_within_ms};
 
 /// When a part with this expiry, which was written at `time_ms`, stops to count by itself. `None`
 /// if that may be never: versions of its key are kept, and the newest of them has no end.
@@ -15,7 +15,7 @@ pub(crate) fn expires(
     expiry_ms: Option<u64>,
     time_ms: u64,
 ) -> Option<Expires> {
-    if token_time_ms(key).is_some() {
+    if is_token_key(key) {
         return token_expires(key, expiry_ms);
     }
     let expiry_ms = expiry_ms?;
@@ -31,12 +31,16 @@ pub(crate) fn expires(
 }
 
 /// The same of the key of a token. It stays behind its expiry until the log says that it may be
-/// gone.
+/// gone. That of a text stays for a horizon more, because its key does not tell its time. Which
+/// horizon that is is not known here: with a longer one cleaning meets it too early, and keeps it.
 pub(crate) fn token_expires(key: &[u8], expiry_ms: Option<u64>) -> Option<Expires> {
     let expiry_ms = expiry_ms?;
-    let horizon_ms = expiry_ms.saturating_sub(time_of_token(key));
+    let (kept_ms, horizon_ms) = match is_text_token(key) {
+        true => (HORIZON_MS, HORIZON_MS),
+        false => (0, expiry_ms.saturating_sub(time_of_token(key))),
+    };
     Some(Expires {
-        by_ms: expiry_ms + raised_within_ms(horizon_ms),
+        by_ms: expiry_ms + kept_ms + raised_within_ms(horizon_ms),
         deletion_bytes: deletion_bytes(key),
         is_token: true,
     })

@@ -206,7 +206,7 @@ impl<P: Blocks> Store<P> {
         for (at, cell) in cells.iter().enumerate() {
             if let Some((hash, id)) = *cell {
                 self.note_change(lsn, version, KeyHome { slot, hash }, at, id);
-                if let Some(token_ms) = token_time_ms(parts[at].key()) {
+                if let Some(token_ms) = token_time_ms(parts[at].key(), parts[at].expiry_ms()) {
                     self.data.note_token(slot, id, token_ms);
                 }
             }

@@ -367,6 +367,46 @@ fn what_cannot_be_read_about_a_number_is_told_with_its_column_and_what_is_allowe
 }
 
 #[test]
+fn any_number_of_units_in_any_time_is_a_rate_or_refused() {
+    // Their product is longer than 64 bits.
+    read("s.u64@0 rate 1000000000/281474976710655ms burst 1");
+    read("s.u64@0 rate 1000000/3257812d burst 1");
+    for exponent in 0..63 {
+        for units in ["1", "2", "999999", "1000000", "999999999", "1000000000"] {
+            for time in [(1u64 << exponent) - 1, 1 << exponent, (1 << exponent) + 1] {
+                for unit in ["ms", "s", "m", "h", "d"] {
+                    let text = format!("s.u64@0 rate {units}/{time}{unit} burst 1");
+                    let Ok(step) = parse_step(&text, &keys()) else {
+                        continue;
+                    };
+                    let Step::Instruction(instruction) = step else {
+                        panic!("{text}: {step:?}");
+                    };
+                    let Action::Rate(_, rate) = instruction.action else {
+                        panic!("{text}: {instruction:?}");
+                    };
+                    assert!(
+                        (1..=Rate::INTERVAL_US_MAX).contains(&rate.interval_us),
+                        "{text}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_runs_when_a_key_expires_is_no_other_key_that_expires_however_long_the_text_is() {
+    let text = "when s expires:".repeat(60_000);
+    let refusal = refusal(&text);
+    assert!(refusal.contains("column 16"), "{refusal}");
+    assert!(
+        refusal.contains("allowed is an effect: nothing else runs"),
+        "{refusal}"
+    );
+}
+
+#[test]
 fn what_runs_when_a_key_expires_is_an_effect_or_nothing() {
     let keys = ["s", "h"].map(|name| NamedKey {
         name: name.into(),

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use crate::limits::{APPLY_KEYS_MAX, KEY_BYTES_MAX};
-use crate::script::{ScriptAccess, ScriptItem, ScriptName};
+use crate::script::{ScriptAccess, ScriptItem, ScriptName, ScriptReach};
 use crate::slot::slot_of;
 
 use super::super::host::Host;
 use super::super::local;
 use super::super::parser::{Arguments, KeptArguments};
-use super::super::queued::{put_command, put_reply, reply_of};
+use super::super::queued::{for_each_key, put_command, put_reply, reply_of};
 use super::super::reply::{Protocol, Replies};
 use super::super::request::Request;
 use super::super::rights;
@@ -19,7 +19,6 @@ use super::super::table::{self, Name};
 use super::super::under_way::UnderWay;
 use super::super::watch::{Seen, Watching};
 use super::super::words;
-use super::script::Reach;
 use super::{CROSS_SLOT, NOT_ONE_ITEM, Passed, Talk};
 
 /// Commands behind MULTI, at most.
@@ -41,7 +40,7 @@ const WATCHED_MAX: usize = 8;
 struct ExecKeys {
     /// The slot of the first one. `None`: no key is named.
     slot: Option<u16>,
-    reach: Reach,
+    reach: ScriptReach,
     /// A command may change one.
     is_change: bool,
 }
@@ -116,8 +115,10 @@ impl Talk {
         command: &table::Command,
         args: Arguments<'_>,
     ) -> Passed {
-        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun)
-            || command.group == "pubsub";
+        let is_other = matches!(
+            command.id,
+            Name::Watch | Name::KvApply | Name::KvGet | Name::KvRun
+        ) || command.group == "pubsub";
         let eval = Eval::read(command.id, args);
         let is_keyed = command.keys.0 > 0 && !is_other || eval.is_some();
         let is_keyed = is_keyed || command.id == Name::Publish;
@@ -184,9 +185,9 @@ impl Talk {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
+        let has_scripts = queue.scripts > 0;
         // A script may publish, however few keys it names.
-        let may_publish = publishes || queue.scripts > 0;
-        if (slot.is_some() || may_publish) && !self.may_begin_script(sink) {
+        if (publishes || has_scripts) && !self.is_idle(sink) {
             return Passed::Waits;
         }
         let commands: Vec<Vec<u8>> = queue
@@ -231,6 +232,7 @@ impl Talk {
                 true => ScriptAccess::Changes,
                 false => ScriptAccess::Reads,
             },
+            reach,
             is_of_resp3: self.protocol == Protocol::Resp3,
             slot,
             reply_bytes_max: u32::try_from(self.bound.bytes_max()).unwrap_or(u32::MAX),
@@ -252,7 +254,10 @@ impl Talk {
         }
         self.queue = None;
         self.watched.clear();
-        self.push_script(reach);
+        let entry = self.push_script();
+        if has_scripts {
+            self.ring.brings_text(entry);
+        }
         Passed::Whole
     }
 
@@ -290,7 +295,11 @@ impl Talk {
         }
         // A script may use keys that it does not name.
         let is_of_slot = self.is_clustered || is_one_slot && queue.scripts == 0;
-        let reach = if is_of_slot { Reach::Slot } else { Reach::Node };
+        let reach = if is_of_slot {
+            ScriptReach::Slot
+        } else {
+            ScriptReach::Node
+        };
         Ok(ExecKeys {
             slot,
             reach,
@@ -324,23 +333,21 @@ impl Talk {
         args: Arguments<'_>,
         sink: &mut Sink<'_>,
     ) -> Passed {
-        let (mut slot, mut reach) = (None, Reach::Slot);
+        let (mut slot, mut reach) = (None, ScriptReach::Slot);
         request.for_each_key(|key| {
             let other = slot_of(key);
             if *slot.get_or_insert(other) != other {
-                reach = Reach::Node;
+                reach = ScriptReach::Node;
             }
         });
         let item = ScriptItem {
             script: ScriptName::Command,
             access: ScriptAccess::Changes,
+            reach,
             is_of_resp3: self.protocol == Protocol::Resp3,
             slot,
             reply_bytes_max: u32::MAX,
         };
-        if !self.may_begin_script(sink) {
-            return Passed::Waits;
-        }
         let mut command = Vec::new();
         put_command(args, &mut command);
         if !sink.has_room(1, item.item_bytes(1, command.len())) {
@@ -348,7 +355,7 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, 0, std::iter::once(&command[..]));
-        self.push_script(reach);
+        self.push_script();
         Passed::Whole
     }
 
@@ -362,34 +369,14 @@ impl Talk {
         }
         let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
         let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
-        let watched = self.watched.len() + new.len();
-        if watched > WATCHED_MAX {
-            let text =
-                format!("ERR at most {WATCHED_MAX} keys can be watched, and {watched} would be");
+        if self.watched.len() + new.len() > WATCHED_MAX {
+            let count = self.watched.len() + new.len();
+            let text = format!("ERR {count} keys; at most {WATCHED_MAX} can be watched");
             return self.refuse_only(text.as_bytes());
         }
         let watching = Watching::new(new.into_iter());
         self.begin_under_way(UnderWay::of_watch(watching, self.protocol));
         Passed::Whole
-    }
-}
-
-/// Shows each key that a command names. Whether the command may change one.
-fn for_each_key<'a>(
-    command: &table::Command,
-    args: Arguments<'a>,
-    mut visit: impl FnMut(&'a [u8]),
-) -> bool {
-    if let Some(Ok(eval)) = Eval::read(command.id, args) {
-        eval.keys().for_each(visit);
-        return eval.access == ScriptAccess::Changes;
-    }
-    match Request::read(command, args) {
-        Ok(Some(request)) => {
-            request.for_each_key(&mut visit);
-            request.is_change()
-        }
-        _ => false,
     }
 }
 

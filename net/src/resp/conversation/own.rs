@@ -1,5 +1,5 @@
-//! What a connection is asked beyond one item for a key: KV.APPLY, KV.RUN, KV.OPTS and
-//! WAIT.
+//! What a connection is asked beyond one item for a key: KV.APPLY, KV.GET, KV.RUN,
+//! KV.OPTS and WAIT.
 
 use crate::level::AckLevel;
 use crate::limits::{FEW_KEYS_MAX, KEY_BYTES_MAX};
@@ -8,7 +8,9 @@ use crate::slot::slot_of;
 
 use super::super::answer::{Fold, moved};
 use super::super::apply_text::read_apply;
+use super::super::fields_read::FieldsRead;
 use super::super::host::{ClusterView, Host};
+use super::super::items::put_get;
 use super::super::named_keys::NamedKeys;
 use super::super::parser::Arguments;
 use super::super::rights;
@@ -16,6 +18,7 @@ use super::super::run_text::{program_named, read_arguments, unknown_program};
 use super::super::sink::Sink;
 use super::super::table::Name;
 use super::super::wait::read_wait;
+use super::super::words;
 use super::{Passed, Talk};
 
 impl Talk {
@@ -43,6 +46,44 @@ impl Talk {
             }
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
         }
+        Passed::Whole
+    }
+
+    /// KV.GET. Its reply may be much longer than the value, so it is one at a time.
+    pub(super) fn fields(
+        &mut self,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        let key = args.get(1);
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+            return self.refuse(words::bad_key);
+        }
+        if !args.get(2).eq_ignore_ascii_case(b"AS") {
+            return self.refuse_only(b"ERR syntax error");
+        }
+        let read = match FieldsRead::read(args.get(3), host.schema()) {
+            Ok(read) => read,
+            Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
+        };
+        if !self.ring.is_empty() {
+            return Passed::Waits;
+        }
+        if !sink.has_room(1, key.len()) {
+            return Passed::Part;
+        }
+        let subject = self.ring.subject();
+        subject.set(Name::KvGet, key, args.len(), slot_of(key));
+        if self.is_tracking() {
+            self.note_reads(std::iter::once(key), host);
+        }
+        let member = self.options.member_read();
+        let (batch, out) = sink.batch(self.ring.next_item());
+        put_get(batch, out, key, Wanted::Value, member);
+        let entry = self.ring.push(Fold::Fields(read), self.protocol);
+        self.ring.add_item(entry);
+        self.ring.close(entry, &mut self.out);
         Passed::Whole
     }
 

@@ -1,7 +1,7 @@
 //! EVAL and its like: one item, which runs in the shard that owns its keys.
 
 use crate::limits::KEY_BYTES_MAX;
-use crate::script::{ScriptAccess, ScriptItem};
+use crate::script::{ScriptAccess, ScriptItem, ScriptName, ScriptReach};
 use crate::slot::slot_of;
 
 use super::super::answer::Fold;
@@ -15,15 +15,6 @@ use super::{CROSS_SLOT, Passed, Talk};
 
 const NO_TOKEN: &[u8] = b"ERR a token names a write of one item, and no script: have the script \
     keep what it answers, in a key of the order";
-
-/// Which keys the item of a script may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// Those of one slot.
-    Slot,
-    /// Any keys of the node.
-    Node,
-}
 
 impl Talk {
     /// EVAL, EVALSHA and the same that only read.
@@ -56,11 +47,16 @@ impl Talk {
         let item = ScriptItem {
             script: eval.script,
             access: eval.access,
+            reach: match self.is_clustered {
+                true => ScriptReach::Slot,
+                false => ScriptReach::Node,
+            },
             is_of_resp3: self.protocol == Protocol::Resp3,
             slot,
             reply_bytes_max: 0,
         };
-        if !self.may_begin_script(sink) {
+        let brings_text = matches!(eval.script, ScriptName::Text(_));
+        if !brings_text && self.ring.awaits_text() {
             return Passed::Waits;
         }
         let words = args.from(3);
@@ -82,28 +78,23 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, eval.keys().count(), words);
-        self.push_script(match self.is_clustered {
-            true => Reach::Slot,
-            false => Reach::Node,
-        });
+        let entry = self.push_script();
+        if brings_text {
+            self.ring.brings_text(entry);
+        }
         Passed::Whole
     }
 
-    /// Whether an item may be added whose short command can have a long reply: such items of a
-    /// connection run one at a time, so that what nobody reads stays one reply.
-    pub(super) fn may_begin_script(&self, sink: &Sink<'_>) -> bool {
+    /// Whether all that came before is answered.
+    pub(super) fn is_idle(&self, sink: &Sink<'_>) -> bool {
         self.ring.is_empty() && sink.is_empty()
     }
 
-    /// An item was added whose answer is a reply. One that waits for a key keeps back what comes
-    /// behind it on its slot alone; so behind one that may use other slots nothing is taken before
-    /// its answer.
-    pub(super) fn push_script(&mut self, reach: Reach) {
+    /// An item was added whose answer is a reply; the number of its entry.
+    pub(super) fn push_script(&mut self) -> u64 {
         let entry = self.ring.push(Fold::Script, self.protocol);
         self.ring.add_item(entry);
-        if reach == Reach::Node {
-            self.ring.holds_others_back(entry);
-        }
         self.ring.close(entry, &mut self.out);
+        entry
     }
 }

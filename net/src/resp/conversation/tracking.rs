@@ -92,6 +92,12 @@ impl Talk {
         self.subscribed.is_some() && self.tracking().is_some()
     }
 
+    /// Whether the next command may be taken without the parser.
+    #[inline]
+    pub(super) fn allows_shapes(&self) -> bool {
+        self.options.replies.allows_shapes() && !self.is_tracking()
+    }
+
     /// CLIENT TRACKING and its like.
     #[cold]
     pub(super) fn of_tracking(

@@ -44,6 +44,7 @@ pub enum Name {
     Info,
     Keys,
     KvApply,
+    KvGet,
     KvOpts,
     KvRun,
     Memory,

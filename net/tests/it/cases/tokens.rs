@@ -85,6 +85,21 @@ fn accepted(cases: &mut Cases) {
     one.key(b"k");
     let alone = named(|b, o| b.apply(o, &one));
     cases.add(APPLY, "a token, one key and no instruction", alone);
+    let text = Token::of_text(b"order-17", 1_795_902_919_309).expect("a text");
+    let set = item(|b, o| {
+        b.token(text);
+        b.set(o, b"stock:42", b"0123456789", Condition::Always);
+    });
+    cases.add(ITEM, "SET with a text token", set.clone());
+    let late = changed(set.clone(), AREA + 16 + 6, &[1]);
+    cases.add(ITEM, "SET with a text token of a time beyond 48 bits", late);
+    let no_tag = changed(set, AREA + 8, &[1]);
+    cases.add(ITEM, "SET with a text token of the tag of a UUID", no_tag);
+    let apply = item(|b, o| {
+        b.token(text);
+        b.apply(o, &sale());
+    });
+    cases.add(APPLY, "a text token", apply);
 }
 
 /// An area that is no token, in a SET and in an APPLY.
@@ -98,7 +113,8 @@ fn wrong_tokens(cases: &mut Cases) {
         ("a UUID of variant 0", 24, &[0x18]),
         ("a UUID of variant 3", 24, &[0xD8]),
         ("extension tag 0", 8, &[0]),
-        ("extension tag 3", 8, &[3]),
+        ("the tag of a text token", 8, &[3]),
+        ("extension tag 4", 8, &[4]),
         ("the tag of a member", 8, &[2]),
         ("two items in the area", 2, &[2]),
         ("no item in the area", 2, &[0]),
@@ -112,7 +128,7 @@ fn wrong_tokens(cases: &mut Cases) {
         let of_apply = bytes_of(&apply, in_apply);
         cases.add(APPLY, format!("a token with {what}"), of_apply);
     }
-    let bytes = token().bytes();
+    let bytes: [u8; Token::BYTES] = token().name().try_into().expect("a UUID");
     for (what, area) in [
         ("a token of eight bytes", area_of(&[&bytes[..8]])),
         ("a token of 24 bytes", area_of(&[&[0x77; 24]])),

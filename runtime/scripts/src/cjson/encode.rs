@@ -86,15 +86,16 @@ impl Encoder<'_> {
             }
             Shape::Object => {
                 self.out.push(b'{');
-                let mut is_first = true;
-                table.for_each(|key: Value, value: Value| {
-                    if !std::mem::take(&mut is_first) {
+                // A walk with a callback would take a level of the C stack for each level of JSON.
+                for (number, pair) in table.pairs::<Value, Value>().enumerate() {
+                    let (key, value) = pair?;
+                    if number > 0 {
                         self.out.push(b',');
                     }
                     self.key(&key)?;
                     self.out.push(b':');
-                    self.value(&value, depth)
-                })?;
+                    self.value(&value, depth)?;
+                }
                 self.out.push(b'}');
             }
         }

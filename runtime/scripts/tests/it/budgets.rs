@@ -1,6 +1,8 @@
 //! Scripts that loop, grow, recurse or catch what must not be caught.
 
-use penstock_scripts::ScriptLimits;
+use std::cell::Cell;
+
+use penstock_scripts::{Patience, ScriptLimits};
 use penstock_shard::scripts::ScriptEnd;
 
 use crate::store::Client;
@@ -225,4 +227,127 @@ fn a_command_takes_some_thousand_arguments_and_refuses_more() {
                   return #f(400, unpack(t))";
     assert!(client.value(script).starts_with('-'), "{script}");
     assert_eq!(client.value("return 1"), ":1\r\n");
+}
+
+#[test]
+fn unpack_of_any_two_numbers_is_values_or_an_error() {
+    let mut client = Client::new();
+    let numbers = [
+        "0",
+        "1",
+        "-1",
+        "2.5",
+        "7000",
+        "8000",
+        "2147483646",
+        "2147483647",
+        "2147483648",
+        "4294967294",
+        "4294967296",
+        "9007199254740993",
+        "1e300",
+        "1/0",
+        "0/0",
+    ];
+    for first in numbers {
+        for last in numbers {
+            for (first_sign, last_sign) in [("", ""), ("-", ""), ("", "-"), ("-", "-")] {
+                let script = format!(
+                    "return select('#', unpack({{}}, {first_sign}({first}), {last_sign}({last})))"
+                );
+                let value = client.value(&script);
+                let count = value.strip_prefix(':').map(|it| it.trim().parse::<u32>());
+                let is_count = count.is_some_and(|it| it.is_ok_and(|it| it <= 8_000));
+                let is_error = value.contains("too many results to unpack");
+                assert!(is_count || is_error, "{script}: {value}");
+            }
+        }
+    }
+    assert_eq!(
+        client.value("return {unpack({7, 8, 9}, 2)}"),
+        "*2\r\n:8\r\n:9\r\n"
+    );
+}
+
+#[test]
+fn a_text_whose_jumps_take_long_to_compile_is_refused_before_it_is_compiled() {
+    let mut client = Client::new();
+    let long = |count: usize| format!("a{}", " and a".repeat(count));
+    let script = format!("local a = 1 return {}", long(4_096));
+    assert_eq!(client.value(&script), ":1\r\n");
+    let script = format!("local a = 1 return {}", long(4_097));
+    assert!(
+        client
+            .value(&script)
+            .contains("4097 times; 4096 is the limit")
+    );
+    let script = "local f, e = loadstring('return a' .. (' and a'):rep(4097)) return e";
+    assert!(
+        client
+            .value(script)
+            .contains("4097 times; 4096 is the limit")
+    );
+}
+
+thread_local! {
+    static READINGS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock that goes on by a millisecond with each reading.
+fn reading_us() -> u64 {
+    READINGS.set(READINGS.get() + 1_000);
+    READINGS.get()
+}
+
+#[test]
+fn the_clock_is_read_while_words_become_a_list_and_while_a_function_reads_many_strings() {
+    let mut client = Client::with(ScriptLimits {
+        patience: Some(Patience {
+            elapsed_us: reading_us,
+            us_max: 100_000,
+        }),
+        ..ScriptLimits::default()
+    });
+    // Strings may have one hash, and each is compared with all before it.
+    let words: Vec<String> = (0..60_000).map(|number| number.to_string()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let value = client.eval("return #ARGV", &[], &words);
+    assert!(
+        value.contains("microseconds, the limit is 100000"),
+        "{value}"
+    );
+    assert_eq!(
+        client.eval("return #ARGV", &[], &words[..20_000]),
+        ":20000\r\n"
+    );
+    let strings = format!(
+        "[{}]",
+        words[..30_000]
+            .iter()
+            .map(|it| format!("\"{it}\""))
+            .collect::<Vec<_>>()
+            .join(",")
+    );
+    let value = client.eval("return #cjson.decode(ARGV[1])", &[], &[&strings]);
+    assert!(
+        value.contains("microseconds, the limit is 100000"),
+        "{value}"
+    );
+}
+
+#[test]
+fn more_arguments_than_a_function_can_take_are_refused_by_number() {
+    let mut client = Client::new();
+    let script = "local t = {} for i = 1, 6000 do t[i] = 65 end \
+                  local function f(...) return string.char(65, 65, ...) end \
+                  local function g(...) return f(unpack(t)) end return #g()";
+    assert_eq!(client.value(script), ":6002\r\n");
+    let script = "local t = {} for i = 1, 6000 do t[i] = 65 end \
+                  local function f(n, ...) if n == 0 then return string.char(...) end \
+                  return f(n - 1, 65, 65, 65, 65, ...) end return #f(600, unpack(t))";
+    assert!(
+        client
+            .value(script)
+            .contains("8400 arguments, 8000 is the limit")
+    );
 }

@@ -359,6 +359,46 @@ fn libraries_answer_as_those_of_redis() {
 }
 
 #[test]
+fn sort_formats_and_json_are_those_of_the_interpreter_of_redis() {
+    // Elements that are equal come in the order of its quicksort.
+    let sort = "local t = {} for i = 1, 7 do t[i] = {i < 7 and 1 or 0, i} end \
+        table.sort(t, function(a, b) return a[1] < b[1] end) \
+        for i = 1, 7 do t[i] = t[i][2] end return table.concat(t, ' ')";
+    let wrong = "local t = {5, 3, 4, 1, 2} \
+        local ok, why = pcall(table.sort, t, function() return true end) \
+        return {tostring(ok), why, table.concat(t, ' ')}";
+    let deep = "local t = {} for i = 1, 900 do t = {a = t} end return #cjson.encode(t)";
+    let cycle = "local t = {} t.a = t local ok, why = pcall(cjson.encode, t) return why";
+    check(&[
+        (sort, "$13\r\n7 5 6 4 2 3 1\r\n"),
+        (
+            wrong,
+            "*3\r\n$5\r\nfalse\r\n$34\r\ninvalid order function for sorting\r\n\
+             $9\r\n4 3 1 2 5\r\n",
+        ),
+        (
+            "local ok, why = pcall(table.sort, {3, {}}) return why",
+            "$36\r\nattempt to compare table with number\r\n",
+        ),
+        ("return string.format('%c', 0)", "$0\r\n\r\n"),
+        ("return string.format('%3c|', 0)", "$3\r\n  |\r\n"),
+        ("return string.format('%-3c|', 0)", "$1\r\n|\r\n"),
+        ("return string.format('%c', 12345678901234)", "$0\r\n\r\n"),
+        ("return string.format('%c', -159)", "$1\r\na\r\n"),
+        ("return string.format('%x', 2^64)", "$1\r\n0\r\n"),
+        (
+            "return string.format('%x', 2^63)",
+            "$16\r\n8000000000000000\r\n",
+        ),
+        (deep, ":5402\r\n"),
+        (
+            cycle,
+            "$42\r\nCannot serialise, excessive nesting (1001)\r\n",
+        ),
+    ]);
+}
+
+#[test]
 fn choices_of_cjson_end_with_their_run() {
     let mut client = Client::new();
     let set = "cjson.encode_number_precision(3) return cjson.encode(1/3)";

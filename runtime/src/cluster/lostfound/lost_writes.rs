@@ -112,7 +112,7 @@ mod tests {
             value: value.map(<[u8]>::to_vec),
             expiry_ms: None,
         };
-        let named = token_key(*b"ab", token.bytes());
+        let named = token_key(*b"ab", token.name());
         let files = [
             KeptFile {
                 path: "1-0.records".into(),

@@ -60,9 +60,9 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
 }
 
 /// A Valkey or Redis that ends with the test.
-struct Peer {
+pub(super) struct Peer {
     process: Child,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
 }
 
 impl Peer {
@@ -160,7 +160,7 @@ fn replies_are_those_of_valkey_byte_by_byte() {
 }
 
 /// A Valkey 9, or why there is none.
-fn valkey() -> Result<Peer, String> {
+pub(super) fn valkey() -> Result<Peer, String> {
     let binary = peer_binary().ok_or("no valkey-server or redis-server in PATH")?;
     let peer = Peer::start(&binary);
     match known_by(&Talk::with(peer.address).ask(&["INFO", "server"])) {

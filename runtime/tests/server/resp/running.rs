@@ -273,6 +273,69 @@ fn a_run_that_is_sent_again_with_its_token_is_executed_once_and_says_so() {
 }
 
 #[test]
+fn fields_of_a_value_are_told_by_a_layout_or_in_the_notation_of_fields() {
+    let (resp, _) = start_with("resp-fields", SCHEMA);
+    let mut talk = Talk::with(resp.address);
+    ask(&mut talk, "KV.RUN restock stock{7} quantity=5");
+    ask(&mut talk, "KV.RUN move stock{7} by=-4 is_sure=true");
+    let stock = "available|:5|$4|sold|:-4|$7|is_open|:1|";
+    assert_eq!(
+        ask(&mut talk, "KV.GET stock{7} AS Stock"),
+        format!("*6|$9|{stock}")
+    );
+    assert_eq!(
+        ask(&mut talk, "kv.get stock{7} as \"u32@0, i64@8\""),
+        "*4|$5|u32@0|:5|$5|i64@8|:-4|"
+    );
+    ask(
+        &mut talk,
+        "SET big \"\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff\"",
+    );
+    assert_eq!(
+        ask(&mut talk, "KV.GET big AS u64@0"),
+        "*2|$5|u64@0|$20|18446744073709551615|"
+    );
+    // A value of before a field was added ends before it.
+    ask(&mut talk, "SET short \"\\x01\\x00\\x00\\x00\"");
+    assert_eq!(
+        ask(&mut talk, "KV.GET short AS Stock"),
+        "*2|$9|available|:1|"
+    );
+    for (line, told) in [
+        ("KV.GET none AS Stock", "$-1|"),
+        (
+            "KV.GET stock{7}",
+            "-ERR wrong number of arguments for 'kv.get' command|",
+        ),
+        ("KV.GET stock{7} IN Stock", "-ERR syntax error|"),
+        (
+            "KV.GET stock{7} AS Stack",
+            "-ERR no layout 'Stack': there are Stock; or fields such as u32@0,u64be@8|",
+        ),
+        (
+            "KV.GET short AS u64@0",
+            "-ERR u64@0: u64@0 cannot be read from a value of 4 bytes|",
+        ),
+    ] {
+        assert_eq!(ask(&mut talk, line), told, "{line}");
+    }
+    let told = ask(&mut talk, "KV.GET short AS u9@0");
+    assert!(told.starts_with("-ERR KV.GET: "), "{told}");
+    let long = format!("KV.GET short AS {}u8@0", "u8@0,".repeat(60));
+    assert_eq!(
+        ask(&mut talk, &long),
+        "-ERR KV.GET: 304 bytes of fields; at most 256|"
+    );
+    talk.ask(&["HELLO", "3"]);
+    assert_eq!(
+        ask(&mut talk, "KV.GET stock{7} AS Stock"),
+        format!("%3|$9|{stock}")
+    );
+    assert_eq!(ask(&mut talk, "KV.GET none AS u8@0"), "_|");
+    resp.server.stop();
+}
+
+#[test]
 fn a_name_runs_what_the_files_say_since_the_last_signal() {
     let (resp, schema) = start_with("resp-run-anew", SCHEMA);
     let mut talk = Talk::with(resp.address);

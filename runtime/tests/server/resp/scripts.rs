@@ -185,3 +185,42 @@ fn a_script_that_does_not_end_is_ended_and_others_are_served() {
     }
     resp.server.stop();
 }
+
+#[test]
+fn a_script_that_is_refused_the_value_of_a_change_under_way_is_told_so_and_the_server_lives() {
+    let options = [
+        "--shards",
+        "1",
+        "--value-bytes-max",
+        "1MiB",
+        "--cache-bytes",
+        "64MiB",
+    ];
+    let resp = start("resp-scripts-refused", &options);
+    let value = "x".repeat(1 << 20);
+    let mut talk = Talk::with(resp.address);
+    for number in 1..=17 {
+        assert_eq!(talk.ask(&["SET", &format!("k{number}"), &value]), "+OK\r\n");
+    }
+    let is_over = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut talk = Talk::with(resp.address);
+            while is_over.load(Ordering::Relaxed) == 0 {
+                assert_eq!(talk.ask(&["SET", "k17", &value]), "+OK\r\n");
+            }
+        });
+        let all = "for i = 1, 17 do redis.call('strlen', 'k' .. i) end";
+        let caught = "for i = 1, 17 do redis.pcall('strlen', 'k' .. i) end return 7";
+        for _ in 0..100 {
+            let reply = talk.ask(&["EVAL", all, "0"]);
+            assert!(
+                reply.contains("the values that this script has read"),
+                "{reply}"
+            );
+            assert_eq!(talk.ask(&["EVAL", caught, "0"]), ":7\r\n");
+        }
+        is_over.store(1, Ordering::Relaxed);
+    });
+    assert_eq!(talk.ask(&["STRLEN", "k17"]), ":1048576\r\n");
+}

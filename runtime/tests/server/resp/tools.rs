@@ -147,3 +147,76 @@ fn info_counts_reads_and_commands_until_it_is_told_to_begin_anew() {
     assert!(refused.contains("can't set immutable config"), "{refused}");
     resp.server.stop();
 }
+
+#[test]
+fn client_reply_drops_replies_and_no_command() {
+    let resp = start("resp-client-reply", &["--shards", "2"]);
+    let words = |line: &str| {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        encode(&words)
+    };
+    let count = "INCR {1}n\n".repeat(1500);
+    let many = format!(
+        "CLIENT REPLY OFF\n{count}GET {{2}}k\nNOSUCH\nCLIENT REPLY SKIP\nCLIENT REPLY ON\n\
+         GET {{1}}n"
+    );
+    for (lines, told) in [
+        (many.as_str(), "+OK|$4|1500|"),
+        (
+            "SET k 1\nCLIENT REPLY SKIP\nGET k\nGET k\nPING",
+            "+OK|$1|1|+PONG|",
+        ),
+        ("CLIENT REPLY SKIP\nINCR k\nINCR k\nINCR k", ":3|:4|"),
+        ("CLIENT REPLY SKIP\nEVAL return{1} 0\nINCR k", ":5|"),
+        (
+            "CLIENT REPLY SKIP\nCLIENT REPLY SKIP\nGET k\nGET k",
+            "$1|5|",
+        ),
+        (
+            "CLIENT REPLY OFF\nMULTI\nINCR k\nEXEC\nCLIENT REPLY ON",
+            "+OK|",
+        ),
+        (
+            "GET k\nCLIENT REPLY OFF\nGET k\nRESET\nGET k",
+            "$1|6|+RESET|$1|6|",
+        ),
+        (
+            "CLIENT REPLY OFF\nCLIENT REPLY BOGUS\nCLIENT REPLY ON",
+            "+OK|",
+        ),
+        (
+            "CLIENT REPLY\nCLIENT REPLY BOGUS",
+            "-ERR wrong number of arguments for \
+          'client|reply' command|-ERR syntax error|",
+        ),
+    ] {
+        let bytes: Vec<u8> = lines.lines().flat_map(words).collect();
+        // At once, and in parts.
+        for part in [bytes.len(), 17] {
+            let mut talk = Talk::with(resp.address);
+            talk.ask(&["MSET", "k", "1", "{1}n", "0"]);
+            talk.ask(&["SET", "k", before(lines)]);
+            bytes.chunks(part).for_each(|bytes| talk.send(bytes));
+            let mut all = String::new();
+            while all.len() < told.len() {
+                let reply = talk.reply();
+                assert!(!reply.is_empty(), "{lines}: {all}");
+                all += &String::from_utf8(reply).unwrap().replace("\r\n", "|");
+            }
+            assert_eq!(all, told, "{lines}");
+            assert_eq!(talk.ask(&["PING"]), "+PONG\r\n", "{lines}");
+        }
+    }
+    resp.server.stop();
+}
+
+/// The number with which each case begins.
+fn before(lines: &str) -> &'static str {
+    match lines {
+        lines if lines.contains("INCR k\nINCR k\nINCR k") => "1",
+        lines if lines.contains("EVAL") => "4",
+        lines if lines.contains("SKIP\nCLIENT REPLY SKIP") || lines.contains("MULTI") => "5",
+        lines if lines.contains("RESET") => "6",
+        _ => "1",
+    }
+}

@@ -39,8 +39,8 @@ fn order() -> Apply {
 }
 
 fn token_of(time_ms: u64) -> Token {
-    let random = new_token().expect("random").bytes();
-    Token::new(time_ms, *random.last_chunk().expect("ten bytes"))
+    let random = new_token().expect("random");
+    Token::new(time_ms, *random.name().last_chunk().expect("ten bytes"))
 }
 
 fn now_ms() -> u64 {

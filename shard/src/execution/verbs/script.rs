@@ -5,8 +5,8 @@
 
 use penstock_net::refusal::Refusal;
 use penstock_net::resp::{
-    Eval, Evals, KeyRead, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies, Staged,
-    Unread, protocol_of, run_queued,
+    Eval, Evals, KeyRead, KeySeen, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies,
+    SCRIPT_KEYS_MAX, Staged, Unread, for_each_named_key, protocol_of, run_queued,
 };
 use penstock_net::script::{ScriptAccess, ScriptName, ScriptRequest};
 use penstock_net::slot::slot_of;
@@ -26,14 +26,32 @@ use super::{Cold, Key, KeyHash, stored};
 /// A longer buffer for replies is given back.
 const REPLY_KEPT_BYTES: usize = 64 << 10;
 
+/// The key that a script has read with the newest change. The script may have been refused its
+/// value, and its answer shows even that.
+#[derive(Debug)]
+pub(crate) struct NewestRead {
+    /// The place of that change.
+    pub(crate) lsn: Lsn,
+    key: Vec<u8>,
+    version: Option<Version>,
+}
+
+impl NewestRead {
+    pub(crate) fn seen(&self) -> KeySeen<'_> {
+        KeySeen {
+            name: &self.key,
+            version: self.version,
+        }
+    }
+}
+
 /// How a script has run.
 pub(crate) struct RanScript {
     pub(crate) end: ScriptEnd,
     pub(crate) staged: Staged,
     /// Why it was stopped, if it was.
     pub(crate) wants: Option<Wants>,
-    /// The key that was read with the newest change, and that change.
-    pub(crate) newest: Option<(Lsn, Vec<u8>)>,
+    pub(crate) newest: Option<NewestRead>,
     /// The time of its first run, in unix microseconds.
     pub(crate) time_us: u64,
     used: Vec<CellId>,
@@ -186,6 +204,33 @@ pub(crate) fn run<P: Blocks>(
     }
 }
 
+/// The keys that a script or its commands name, and those of them that are on the disk.
+pub(crate) fn named_keys<P: Blocks>(
+    store: &Store<P>,
+    hash: &KeyHash,
+    request: &ScriptRequest<'_>,
+) -> (Vec<KeyHome>, Vec<Cold>) {
+    let (mut homes, mut colds) = (Vec::new(), Vec::new());
+    for_each_named_key(request, |key| {
+        if homes.len() == SCRIPT_KEYS_MAX {
+            return;
+        }
+        let home = hash.home_of(key);
+        homes.push(home);
+        let KeyHome { slot, hash } = home;
+        if let Found::Cold(place) = store.keys().find(slot, hash, key) {
+            let version = None;
+            colds.push(Cold {
+                slot,
+                hash,
+                place,
+                version,
+            });
+        }
+    });
+    (homes, colds)
+}
+
 impl RanScript {
     /// The cells of the keys that it has read and found.
     pub(crate) fn used(&self) -> &[CellId] {
@@ -304,7 +349,7 @@ struct StoreKeys<'s, P: Blocks> {
     slot: Option<u16>,
     reach: Reach<'s>,
     wants: Option<Wants>,
-    newest: Option<(Lsn, Vec<u8>)>,
+    newest: Option<NewestRead>,
     used: Vec<CellId>,
 }
 
@@ -351,10 +396,19 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
             self.wants = Some(Wants::Fired { home, id });
             return Err(Unread::Missing);
         }
-        if self.newest.as_ref().is_none_or(|(lsn, _)| it.lsn > *lsn) {
-            self.newest = Some((it.lsn, key.to_vec()));
+        let value = it.value_cell();
+        if self
+            .newest
+            .as_ref()
+            .is_none_or(|newest| it.lsn > newest.lsn)
+        {
+            self.newest = Some(NewestRead {
+                lsn: it.lsn,
+                key: key.to_vec(),
+                version: value.map(|_| it.version),
+            });
         }
-        Ok(it.value_cell().map(|id| {
+        Ok(value.map(|id| {
             self.used.push(id);
             KeyRead {
                 version: it.version,

@@ -24,7 +24,7 @@ use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{
     Change, ChangeKey, Committed, Found, KeyNumbers, NoRoom, Store, TokenPart,
 };
-use penstock_storage::system_key::{HORIZON_KEY, TOKEN_KEY_BYTES, token_key};
+use penstock_storage::system_key::{HORIZON_KEY, TokenKey, token_key, token_time_ms};
 use penstock_storage::token::TokenAnswer;
 use penstock_storage::version::{PARTITIONS, SLOTS, Version as Stored, partition_of};
 
@@ -37,7 +37,7 @@ const HORIZON_KEY_BYTES: usize = HORIZON_KEY.len() + 3;
 /// A token that is to be kept with the change that it names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewToken {
-    key: [u8; TOKEN_KEY_BYTES],
+    key: TokenKey,
     at: TokenAt,
     request_hash: u64,
     expiry_ms: u64,
@@ -63,12 +63,8 @@ pub(crate) enum Looked {
 
 /// The key and hash of a token in a slot.
 #[inline]
-pub(crate) fn home_of(
-    hash: &KeyHash,
-    slot: u16,
-    token: [u8; Token::BYTES],
-) -> ([u8; TOKEN_KEY_BYTES], u32) {
-    let key = token_key(tag_of(slot), token);
+pub(crate) fn home_of(hash: &KeyHash, slot: u16, name: &[u8]) -> (TokenKey, u32) {
+    let key = token_key(tag_of(slot), name);
     (key, hash.of(&key))
 }
 
@@ -93,7 +89,7 @@ struct KeptToken {
 
 /// What a new token is kept by.
 struct FoundNew {
-    key: [u8; TOKEN_KEY_BYTES],
+    key: TokenKey,
     at: TokenAt,
     /// The horizon that is in force from now on, and the one that the log has.
     horizon: Horizon,
@@ -112,7 +108,7 @@ fn standing_of<P: Blocks>(
         Ok(known) => known,
         Err(cold) => return Standing::Cold(cold),
     };
-    let (key, hash) = home_of(hash, slot, token.bytes());
+    let (key, hash) = home_of(hash, slot, token.name());
     let found = store.keys().find(slot, hash, &key);
     if let Found::Cold(place) = found {
         return Standing::Cold(Cold {
@@ -210,13 +206,13 @@ pub(crate) fn look<P: Blocks>(
             Err(Unlogged::NoRoom(no_room)) => lack = Some(no_room),
         }
     }
-    let token_ms = token.time_ms();
+    let expiry_ms = horizon.expiry_ms(token.time_ms());
     Looked::New(NewToken {
         key,
         at,
         request_hash: request_hash(item),
-        expiry_ms: horizon.expiry_ms(token_ms),
-        token_ms,
+        expiry_ms,
+        token_ms: token_time_ms(&key, Some(expiry_ms)).expect("the key of a token"),
         lack,
     })
 }

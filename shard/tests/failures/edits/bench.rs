@@ -129,6 +129,7 @@ impl Bench {
         server.raw = Some(Vec::new());
         let schema = ServedSchema {
             programs: Programs::new(vec![bump()]),
+            layouts: Vec::new(),
             text: String::new(),
         };
         server.serve(schema.clone());

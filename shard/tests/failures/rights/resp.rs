@@ -95,7 +95,11 @@ impl Peer {
             server,
             talk,
             host: Still {
-                schema: Arc::new(ServedSchema { programs, text }),
+                schema: Arc::new(ServedSchema {
+                    programs,
+                    layouts: Vec::new(),
+                    text,
+                }),
                 unix_us: 1,
             },
         }

@@ -193,6 +193,7 @@ fn compare(seed: u64) -> u64 {
     let budget = Budget::of_cache([0, 2_500, 1 << 20][random.below(3)]);
     let schema = Arc::new(ServedSchema {
         programs: Programs::new(vec![buy()]),
+        layouts: Vec::new(),
         text: String::new(),
     });
     let sides = [(); 2].map(|()| {
@@ -316,6 +317,7 @@ fn runs_of_a_program_that_is_denied_are_answered_together() {
     let now = Now { us: 1, unix_ms: 1 };
     let schema = Event::Schema(Arc::new(ServedSchema {
         programs: Programs::new(vec![buy()]),
+        layouts: Vec::new(),
         text: String::new(),
     }));
     side.shard.step(now, schema, &mut side.outbox);

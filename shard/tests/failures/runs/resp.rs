@@ -35,7 +35,11 @@ impl Peer {
             side,
             talk: Conversation::new(Client::default(), limits, false),
             host: Still {
-                schema: Arc::new(ServedSchema { programs, text }),
+                schema: Arc::new(ServedSchema {
+                    programs,
+                    layouts: Vec::new(),
+                    text,
+                }),
                 unix_us: 1,
             },
         };

@@ -193,7 +193,7 @@ impl Data {
     /// Whether a part is a token that the log does not allow to be gone yet.
     fn keeps_token(&self, part: &PartView<'_>) -> bool {
         let partition = partition_of(part.slot());
-        token_time_ms(part.key())
+        token_time_ms(part.key(), part.expiry_ms())
             .is_some_and(|token_ms| !self.horizons.may_drop(partition, token_ms))
     }
 

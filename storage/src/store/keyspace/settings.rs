@@ -4,7 +4,7 @@ use crate::format::horizon::Horizon;
 use crate::format::record::{PartKind, PartView, read_u32, read_u64};
 use crate::format::system_key::{
     EPOCHS_BYTES_MAX, FLUSH_VALUE, LOCAL_BYTES_MAX, flush_tag, is_epochs, is_flush, is_horizon,
-    is_local, is_token, token_time_ms,
+    is_local, is_token, is_token_key,
 };
 use crate::format::token::TokenAnswer;
 use crate::types::place::Place;
@@ -232,7 +232,7 @@ fn is_token_part(part: &PartView<'_>) -> bool {
         // What cleaning leaves of one that has expired.
         PartKind::Tombstone => true,
     };
-    is_good && token_time_ms(part.key()).is_some()
+    is_good && is_token_key(part.key())
 }
 
 /// The prefix and its settings, if the part is a record of them.

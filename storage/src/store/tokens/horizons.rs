@@ -99,8 +99,8 @@ impl Horizons {
         self.keys += usize::from(horizon.is_some());
         self.of[partition] = Known {
             horizon: Some(horizon),
-            // Which tokens are there is not known.
-            newest_ms: now_ms + AHEAD_MS_MAX,
+            // Which tokens are there is not known. The time of a text is its expiry.
+            newest_ms: now_ms + AHEAD_MS_MAX + horizon.map_or(0, |it| it.horizon_ms()),
         };
     }
 

@@ -19,7 +19,8 @@ impl Data {
     pub fn keep_tokens_for(&mut self, horizon_ms: u64) {
         self.horizons.configure(horizon_ms);
         // What an earlier start kept for longer is met by cleaning for another reason.
-        let by_ms = self.time_ms() + AHEAD_MS_MAX + horizon_ms + raised_within_ms(horizon_ms);
+        // The time of a text is its expiry, a horizon later.
+        let by_ms = self.time_ms() + AHEAD_MS_MAX + 2 * horizon_ms + raised_within_ms(horizon_ms);
         self.live.restored_by(by_ms);
     }
 

@@ -1,0 +1,183 @@
+//! What differs from Valkey on purpose: the one list. Each is a row of RESP.md.
+
+use super::commands::Words;
+
+/// A command, and what both servers answered.
+pub(crate) struct Told<'a> {
+    /// What the same read had before it.
+    pub(crate) before: &'a [Words],
+    pub(crate) command: &'a Words,
+    pub(crate) ours: &'a [u8],
+    pub(crate) theirs: &'a [u8],
+}
+
+/// A difference that stays.
+pub(crate) struct Difference {
+    /// Its row in the table "Compared with Valkey" of RESP.md.
+    pub(crate) what: &'static str,
+    /// Whether the two servers may have other keys behind it.
+    pub(crate) leaves_another_state: bool,
+    is_it: fn(&Told<'_>) -> bool,
+}
+
+/// All differences.
+pub(crate) const DIFFERENCES: &[Difference] = &[
+    Difference {
+        what: "what is left of a lifetime",
+        leaves_another_state: false,
+        is_it: about_as_late,
+    },
+    Difference {
+        what: "the order of KEYS and SCAN",
+        leaves_another_state: false,
+        is_it: |told| {
+            let name = told.command[0].to_ascii_lowercase();
+            let is_listed = name == b"keys" || name == b"scan";
+            told.ours != told.theirs && is_listed && lines(told.ours) == lines(told.theirs)
+        },
+    },
+    Difference {
+        what: "an expiry is at most 2^48 - 1 milliseconds",
+        leaves_another_state: true,
+        is_it: |told| {
+            let mut all = told.before.iter().chain([told.command]).flatten();
+            let is_late = all.any(|word| number(word).is_some_and(|number| number > 1 << 40));
+            let refused = b"-ERR invalid expire time in";
+            let count = |reply: &[u8]| {
+                reply
+                    .windows(refused.len())
+                    .filter(|it| it == refused)
+                    .count()
+            };
+            is_late && count(told.ours) > count(told.theirs)
+        },
+    },
+    Difference {
+        what: "ENCODING follows from the value",
+        leaves_another_state: false,
+        is_it: |told| {
+            let is_name = |name: &[u8]| matches!(name, b"raw\r" | b"embstr\r" | b"int\r");
+            let is_len = |line: &[u8]| matches!(line, b"$3\r" | b"$6\r");
+            differs_in_lines(told, |ours, theirs| {
+                is_name(ours) && is_name(theirs) || is_len(ours) && is_len(theirs)
+            })
+        },
+    },
+    Difference {
+        what: "digits behind the point",
+        leaves_another_state: true,
+        is_it: |told| {
+            let float = |line: &[u8]| {
+                std::str::from_utf8(line)
+                    .ok()?
+                    .trim_end()
+                    .parse::<f64>()
+                    .ok()
+            };
+            differs_in_lines(told, |ours, theirs| match (float(ours), float(theirs)) {
+                (Some(ours), Some(theirs)) => (ours - theirs).abs() <= ours.abs() * 1e-15,
+                _ => ours.starts_with(b"$") && theirs.starts_with(b"$"),
+            })
+        },
+    },
+    Difference {
+        what: "a number has at most 21 digits in front of the point",
+        leaves_another_state: true,
+        is_it: |told| {
+            let refused = b"-ERR value is out of range: a number has at most 21 digits";
+            told.ours.windows(refused.len()).any(|it| it == refused)
+        },
+    },
+    Difference {
+        what: "a bit beyond the longest value",
+        leaves_another_state: false,
+        is_it: |told| {
+            let refused = b"-ERR bit offset is not an integer or out of range\r";
+            differs_in_lines(told, |ours, theirs| ours == b":0\r" && theirs == refused)
+        },
+    },
+    Difference {
+        what: "a key has 1 to 1024 bytes",
+        leaves_another_state: true,
+        is_it: |told| {
+            let refused = b"-ERR a key has 1 to 1024 bytes\r";
+            told.ours.windows(refused.len()).any(|it| it == refused)
+        },
+    },
+    Difference {
+        what: "the reply of a script has at most 128 levels",
+        leaves_another_state: true,
+        is_it: |told| {
+            let refused = b"-ERR the reply of the script is nested deeper than 128 levels";
+            told.ours.windows(refused.len()).any(|it| it == refused)
+        },
+    },
+    Difference {
+        what: "a script that fails leaves nothing",
+        leaves_another_state: true,
+        is_it: |told| {
+            let is_failed = |reply: &[u8]| reply.windows(8).any(|it| it == b" script:");
+            told.ours == told.theirs && (is_failed(told.ours))
+        },
+    },
+];
+
+/// The difference that it is, if RESP.md names one.
+pub(crate) fn explained(told: &Told<'_>) -> Option<&'static Difference> {
+    DIFFERENCES
+        .iter()
+        .find(|difference| (difference.is_it)(told))
+}
+
+/// The lines of a reply in order.
+fn lines(reply: &[u8]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = reply.split(|byte| *byte == b'\n').collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn number(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.trim_end().parse().ok()
+}
+
+/// Whether the replies have as many lines, and each pair of lines that differ is as `may` says.
+fn differs_in_lines(told: &Told<'_>, may: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+    let lines = |reply: &[u8]| -> Vec<Vec<u8>> {
+        reply
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let (ours, theirs) = (lines(told.ours), lines(told.theirs));
+    let mut pairs = ours
+        .iter()
+        .zip(&theirs)
+        .filter(|(ours, theirs)| ours != theirs);
+    told.ours != told.theirs
+        && ours.len() == theirs.len()
+        && pairs.all(|(ours, theirs)| may(ours, theirs))
+}
+
+/// Whether both tell the same but for numbers that are a time or what is left of one.
+fn about_as_late(told: &Told<'_>) -> bool {
+    const APART_MAX: i64 = 60_000;
+    let time = |line: &[u8]| number(line.strip_prefix(b":")?).filter(|number| *number > 100_000);
+    differs_in_lines(told, |ours, theirs| {
+        let both = time(ours).zip(time(theirs));
+        both.is_some_and(|(ours, theirs)| (ours - theirs).abs() <= APART_MAX)
+    })
+}
+
+#[test]
+fn each_difference_is_a_row_of_resp_md_and_each_row_is_one() {
+    let page = include_str!("../../../../../net/RESP.md");
+    let section = page.split("## Compared with Valkey").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
+    let rows: Vec<&str> = rows
+        .filter_map(|row| row.split(" | ").next())
+        .skip(1)
+        .collect();
+    let named: Vec<&str> = DIFFERENCES.iter().map(|it| it.what).collect();
+    assert_eq!(rows, named);
+}
