@@ -168,6 +168,7 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::system_key::FLUSH_KEY;
 
     #[test]
     fn keys_are_noted_in_their_order_and_too_many_are_all() {
@@ -205,7 +206,10 @@ mod tests {
     #[test]
     fn of_the_own_keys_of_the_store_the_mark_of_a_flush_alone_is_noted_as_all() {
         let mut changed = ChangedKeys::default();
+        changed.note_change(b"k", None);
         changed.note_change(b"\0anything", None);
-        assert!(!changed.are_all() && changed.notes().count() == 0);
+        assert!(!changed.are_all() && changed.notes().count() == 1);
+        changed.note_change(&[FLUSH_KEY, b"ab}"].concat(), None);
+        assert!(changed.are_all() && changed.notes().count() == 0);
     }
 }
