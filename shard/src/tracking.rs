@@ -79,7 +79,7 @@ impl Tracking {
         ends_turn: bool,
     ) {
         if store.data_mut().changed_keys().is_some() {
-            self.tell(store, linked, ends_turn);
+            self.notify(store, linked, ends_turn);
         }
     }
 
@@ -91,7 +91,7 @@ impl Tracking {
     }
 
     #[cold]
-    fn tell<P: Blocks>(
+    fn notify<P: Blocks>(
         &mut self,
         store: &mut Store<P>,
         linked: Option<&ClusterMember<P::Block>>,
@@ -104,7 +104,8 @@ impl Tracking {
         };
         // What another node writes from now on is not told here.
         let served = linked.map_or(0, ClusterMember::served_changes);
-        if changed.are_all() || std::mem::replace(&mut self.served, served) != served {
+        let serves_others = std::mem::replace(&mut self.served, served) != served;
+        if changed.are_all() || serves_others {
             tracker.all_changed();
         }
         for (key, noted) in changed.notes() {

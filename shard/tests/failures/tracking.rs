@@ -20,14 +20,14 @@ use crate::server::{Reply, Server};
 
 /// What was told.
 #[derive(Debug, Default)]
-struct Told {
+struct Noticed {
     is_wanted: Cell<bool>,
     lines: RefCell<Vec<String>>,
     writers: RefCell<Vec<Option<Writer>>>,
     expiry_ms: Cell<Option<u64>>,
 }
 
-struct Spy(Rc<Told>);
+struct Spy(Rc<Noticed>);
 
 impl Spy {
     fn note(&self, what: &str, key: &[u8]) {
@@ -70,9 +70,9 @@ impl Tracker for Spy {
     }
 }
 
-impl Told {
-    fn at(server: &mut Server) -> Rc<Told> {
-        let told = Rc::new(Told::default());
+impl Noticed {
+    fn at(server: &mut Server) -> Rc<Noticed> {
+        let told = Rc::new(Noticed::default());
         server.shard.serve_tracker(Box::new(Spy(Rc::clone(&told))));
         told
     }
@@ -92,7 +92,7 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
     let sync = SyncMethod::DurableWrite;
     let server = Server::open_at(1_800_000_000_000, sync, Image::default(), 1, None);
     let mut server = server.expect("it opens");
-    let told = Told::at(&mut server);
+    let told = Noticed::at(&mut server);
     let set = |value: &'static [u8]| {
         move |batch: &mut BatchRequest, out: &mut Vec<u8>| {
             batch.set(out, b"k", value, Condition::Always);
@@ -169,7 +169,7 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
 #[test]
 fn a_member_tells_of_what_it_applies_and_who_loses_a_partition_of_all() {
     let mut pair = linked();
-    let told = [0, 1].map(|node: usize| Told::at(&mut pair.nodes[node].server));
+    let told = [0, 1].map(|node: usize| Noticed::at(&mut pair.nodes[node].server));
     told.iter().for_each(|told| told.is_wanted.set(true));
     pair.settle();
     told.iter().for_each(|told| drop(told.take()));
