@@ -240,7 +240,8 @@ pub(super) fn line_of(client: &Client, host: &dyn Host) -> String {
     let [channels, patterns, shard_channels] = client.subscriptions;
     format!(
         "id={} addr={} laddr={} name={} age={age_s} flags={flags} db=0 sub={channels} \
-         psub={patterns} ssub={shard_channels} user={} redir={redirect} lib-name={} lib-ver={} resp={}\n",
+         psub={patterns} ssub={shard_channels} user={} redir={redirect} lib-name={} lib-ver={} \
+         resp={}\n",
         client.id,
         client.address,
         client.local_address,

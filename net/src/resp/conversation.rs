@@ -54,6 +54,7 @@ use subscribed::{Pauses, Subscribed};
 use tracking::Asked;
 
 pub use subscribed::{PushBytes, Received};
+pub use tracking::TrackedBy;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -502,9 +503,26 @@ impl Talk {
     /// Runs the current command, or what is left of it.
     #[inline]
     fn command(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
-        let Some(command) = table::find(args.get(0)) else {
-            return self.refuse(|out| words::unknown_command(args, out));
+        let command = table::find(args.get(0));
+        let passed = match command {
+            Some(command) => self.found(command, args, sink, host),
+            None => self.refuse(|out| words::unknown_command(args, out)),
         };
+        if passed == Passed::Whole && self.is_tracking() {
+            self.tracked_command(command, args);
+        }
+        passed
+    }
+
+    /// A command of the table.
+    #[inline]
+    fn found(
+        &mut self,
+        command: &table::Command,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
         if !command.takes(args.len()) {
             if command.id == Name::Exec {
                 return self.refuse_exec();
@@ -523,9 +541,6 @@ impl Talk {
         let passed = self.known(command, args, sink, host);
         if passed == Passed::Whole {
             self.ring.calls().add(command.id, 1);
-            if self.is_tracking() {
-                self.tracked_command(command);
-            }
         }
         passed
     }

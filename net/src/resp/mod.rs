@@ -67,7 +67,7 @@ mod words;
 pub use bound::ReplyBound;
 pub use broker::{Broker, BrokerFull};
 pub use channels::{Channels, subscription_bytes};
-pub use conversation::{Conversation, PushBytes, Received};
+pub use conversation::{Conversation, PushBytes, Received, TrackedBy};
 pub use cores::{CorePorts, OwnCore};
 pub use glob::Steps;
 pub use host::{

@@ -43,6 +43,10 @@ impl Push {
         matches!(self, Push::Invalidated(_) | Push::AllInvalidated)
     }
 
+    fn is_broken_redirect(&self) -> bool {
+        matches!(self, Push::RedirectBroken(_))
+    }
+
     /// Bytes that it takes on the way to the peer, at most.
     pub(super) fn bytes(&self) -> usize {
         FRAME_BYTES
@@ -139,8 +143,10 @@ pub(super) struct Pushes {
     waiting: VecDeque<Waiting>,
     /// Bytes of all of them on the way to the peer.
     bytes: usize,
-    /// How many of them tell of keys that have changed.
+    /// How many of them tell of keys that have changed, ...
     invalidations: usize,
+    /// ... and how many are [`Push::RedirectBroken`].
+    broken_redirects: usize,
     /// The first one is on its way: in this protocol, and so many bytes of it are written.
     begun: Option<(Protocol, usize)>,
 }
@@ -175,6 +181,7 @@ impl Pushes {
     pub(super) fn add(&mut self, push: Push, behind: u64) {
         self.bytes += push.bytes();
         self.invalidations += usize::from(push.is_invalidation());
+        self.broken_redirects += usize::from(push.is_broken_redirect());
         self.waiting.push_back(Waiting { push, behind });
     }
 
@@ -185,12 +192,22 @@ impl Pushes {
 
     /// Drops what tells of keys that have changed and has not begun to leave.
     pub(super) fn drop_invalidations(&mut self) {
-        if self.invalidations == 0 {
-            return;
+        if self.invalidations > 0 {
+            self.drop_those(Push::is_invalidation);
         }
+    }
+
+    /// Drops what says that a connection is gone and has not begun to leave.
+    pub(super) fn drop_broken_redirects(&mut self) {
+        if self.broken_redirects > 0 {
+            self.drop_those(Push::is_broken_redirect);
+        }
+    }
+
+    fn drop_those(&mut self, is_dropped: fn(&Push) -> bool) {
         let mut is_begun = self.begun.is_some();
         self.waiting
-            .retain(|it| std::mem::take(&mut is_begun) || !it.push.is_invalidation());
+            .retain(|it| std::mem::take(&mut is_begun) || !is_dropped(&it.push));
         self.count();
     }
 
@@ -199,6 +216,11 @@ impl Pushes {
         self.bytes = self.waiting.iter().map(|it| it.push.bytes()).sum();
         let invalidations = self.waiting.iter().filter(|it| it.push.is_invalidation());
         self.invalidations = invalidations.count();
+        let broken = self
+            .waiting
+            .iter()
+            .filter(|it| it.push.is_broken_redirect());
+        self.broken_redirects = broken.count();
         self.waiting.shrink_to_fit();
     }
 
@@ -253,6 +275,7 @@ impl Pushes {
         self.begun = None;
         self.bytes -= first.push.bytes();
         self.invalidations -= usize::from(first.push.is_invalidation());
+        self.broken_redirects -= usize::from(first.push.is_broken_redirect());
         self.waiting.pop_front();
     }
 }

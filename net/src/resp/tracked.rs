@@ -1,5 +1,5 @@
-//! The keys that clients have read and may keep: the table of CLIENT TRACKING for one shard, and the
-//! prefixes of those that want to know of every key.
+//! The keys that clients have read and may keep: the table of CLIENT TRACKING for one shard, and
+//! the prefixes of those that want to know of every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -24,8 +24,8 @@ struct Tracked {
 
 /// The keys of one shard that are tracked, and by whom.
 ///
-/// What must hold: whoever has read a key is in its entry until he is told that it changed. A key is
-/// told of by taking its entry out.
+/// What must hold: whoever has read a key is in its entry until he is told that it changed. A key
+/// is told of by taking its entry out.
 #[derive(Debug, Default)]
 pub struct TrackedKeys {
     keys: BTreeMap<Box<[u8]>, Tracked>,
@@ -143,16 +143,17 @@ impl TrackedKeys {
         Some((key, clients))
     }
 
-    /// Forgets all keys.
-    pub fn clear(&mut self) {
-        *self = TrackedKeys::default();
+    /// Takes all keys out.
+    #[must_use]
+    pub fn take_all(&mut self) -> TrackedKeys {
+        std::mem::take(self)
     }
 }
 
 /// The prefixes of connections that want to know of every key that begins so.
 ///
-/// What must hold: no prefix of a connection begins as another one of it does, so a key has one of
-/// them at most.
+/// What must hold: no prefix of a connection begins as another one of it does, but that of all keys
+/// may stand beside them. So a key has two of them at most.
 #[derive(Debug, Default)]
 pub struct TrackedPrefixes {
     prefixes: BTreeMap<Box<[u8]>, BTreeSet<u64>>,
@@ -253,7 +254,7 @@ mod tests {
         for key in 0..8u8 {
             tracked.add(&[key], 1);
         }
-        let mut give_way = |tracked: &mut TrackedKeys, keys_max, bytes_max| {
+        let give_way = |tracked: &mut TrackedKeys, keys_max, bytes_max| {
             let mut gone = Vec::new();
             while let Some((key, clients)) = tracked.take_beyond(keys_max, bytes_max) {
                 assert_eq!(clients, [1]);

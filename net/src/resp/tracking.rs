@@ -30,9 +30,9 @@ pub enum TrackingWay {
 pub enum OwnChanges {
     /// It is told of them as of all others.
     #[default]
-    Told,
+    Sent,
     /// It is not: NOLOOP.
-    NotTold,
+    Skipped,
 }
 
 /// What CLIENT TRACKING ON asks for.
@@ -167,7 +167,7 @@ impl Tracking {
             TrackingWay::OptOut if caching => Some("caching-no"),
             _ => None,
         });
-        flags.extend((options.own == OwnChanges::NotTold).then_some("noloop"));
+        flags.extend((options.own == OwnChanges::Skipped).then_some("noloop"));
         flags.extend(self.is_broken.then_some("broken_redirect"));
         flags
     }
@@ -262,8 +262,8 @@ pub(super) fn read_tracking(
             () => TrackingWay::Reads,
         },
         own: match no_loop {
-            true => OwnChanges::NotTold,
-            false => OwnChanges::Told,
+            true => OwnChanges::Skipped,
+            false => OwnChanges::Sent,
         },
         redirect,
         prefixes,

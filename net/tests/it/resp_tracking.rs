@@ -13,7 +13,7 @@ use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
 use penstock_net::resp::{
     Client, ClusterView, Conversation, Facts, Host, KeyTracker, Kind, Message, Push, Received,
-    ReplyBound, SlowCommand, TrackingFigures, TrackingOptions, TrackingRefused,
+    ReplyBound, SlowCommand, TrackedBy, TrackingFigures, TrackingOptions, TrackingRefused,
 };
 use penstock_net::rights::{Grants, Right, Rights};
 use penstock_net::status::Status;
@@ -47,6 +47,10 @@ impl Host for Node {
 
     fn clients(&self) -> Vec<Client> {
         Vec::new()
+    }
+
+    fn is_client(&self, _: u64) -> bool {
+        true
     }
 
     fn client_changed(&self, _: &Client) {}
@@ -169,9 +173,15 @@ impl Talk {
     }
 
     fn invalidate(&mut self, key: &str) -> Received {
-        let key = (Kind::Channel, &b""[..], key.as_bytes());
-        let key = Message::new(key, &Arc::default(), usize::MAX).expect("there is room");
-        self.conversation.invalidate(Some(key), 1 << 20)
+        self.invalidate_by(TrackedBy::ThisConnection, Some(key))
+    }
+
+    fn invalidate_by(&mut self, by: TrackedBy, key: Option<&str>) -> Received {
+        let message = |key: &str| {
+            let key = (Kind::Channel, &b""[..], key.as_bytes());
+            Message::new(key, &Arc::default(), usize::MAX).expect("there is room")
+        };
+        self.conversation.invalidate(key.map(message), by, 1 << 20)
     }
 }
 
@@ -245,7 +255,7 @@ fn who_does_not_read_is_told_of_all_keys_once() {
     assert!(rest.starts_with(">2 $10 invalidate _ "), "{rest}");
     assert!(rest.matches("invalidate _").count() == 1, "{rest}");
     // Whoever knows that of all keys, and has asked for nothing since, is not told again.
-    let all = |talk: &mut Talk| talk.conversation.invalidate(None, 1 << 20);
+    let all = |talk: &mut Talk| talk.invalidate_by(TrackedBy::ThisConnection, None);
     let mut talk = tracking("", &node);
     assert_eq!(all(&mut talk), Received::Waits);
     assert_eq!(all(&mut talk), Received::Passed);
@@ -254,6 +264,91 @@ fn who_does_not_read_is_told_of_all_keys_once() {
     talk.send(&["GET a"], &node);
     assert_eq!(all(&mut talk), Received::Waits);
     assert_eq!(talk.answer(&node), "$1 v >2 $10 invalidate _ ");
+}
+
+const ALL: &str = ">2 $10 invalidate _ ";
+
+#[test]
+fn a_null_for_the_keys_of_another_connection_is_never_left_out() {
+    let node = Node::default();
+    let mut talk = tracking("", &node);
+    for _ in 0..2 {
+        let all = talk.invalidate_by(TrackedBy::AnotherConnection, None);
+        assert_eq!(all, Received::Waits);
+        assert_eq!(talk.go_on(&node), ALL);
+        // It is told of its own keys once, and has read nothing since.
+        talk.invalidate_by(TrackedBy::ThisConnection, None);
+        talk.go_on(&node);
+    }
+    // Neither is a key that it may not read any more: it is a null then.
+    let mut grants = Grants::new();
+    grants.grant(Right::Write, b"shop:").expect("it is short");
+    let rights = Some(Arc::new(Rights::new("ann", &grants)));
+    talk.conversation.set_rights(rights);
+    let key = talk.invalidate_by(TrackedBy::AnotherConnection, Some("shop:1"));
+    assert_eq!((key, &*talk.go_on(&node)), (Received::Waits, ALL));
+}
+
+#[test]
+fn caching_is_for_the_next_command_also_if_that_is_refused() {
+    let refused = ["GET", "NOSUCH x", "CLIENT NOSUCH", "CLIENT", "SET k v EX x"];
+    for command in refused {
+        let node = Node::default();
+        let mut talk = tracking(" OPTOUT", &node);
+        let answers = talk.send(&["CLIENT CACHING NO", command], &node);
+        let refusal = answers.strip_prefix("+OK ").expect("it is known");
+        assert!(refusal.starts_with("-ERR"), "{command}: {refusal}");
+        talk.send(&["GET k"], &node);
+        assert_eq!(node.reads(), ["k"], "{command}");
+    }
+    for command in ["CLIENT ID", "CLIENT CACHING", "CLIENT TRACKINGINFO x"] {
+        let node = Node::default();
+        let mut talk = tracking(" OPTIN", &node);
+        talk.send(&["CLIENT CACHING YES", command, "GET k"], &node);
+        assert_eq!(node.reads(), ["k"], "{command}");
+    }
+}
+
+#[test]
+fn what_has_no_form_in_resp2_is_dropped_and_a_null_may_come_again() {
+    let node = Node::default();
+    let mut talk = tracking(" REDIRECT 7", &node);
+    talk.send(&["GET a"], &node);
+    talk.conversation.redirect_broke(7, &node);
+    let told = talk.answer(&node);
+    assert!(told.contains("tracking-redir-broken :7 "), "{told}");
+    talk.send(&["GET a"], &node);
+    talk.conversation.redirect_broke(7, &node);
+    let told = talk.send(&["HELLO 2"], &node) + &talk.answer(&node);
+    assert!(!told.contains("redir-broken"), "{told}");
+    let mut talk = tracking("", &node);
+    talk.send(&["GET a"], &node);
+    talk.answer(&node);
+    let null = |talk: &mut Talk| talk.invalidate_by(TrackedBy::ThisConnection, None);
+    talk.send(&["GET a"], &node);
+    assert_eq!(null(&mut talk), Received::Waits);
+    talk.send(&["HELLO 2"], &node);
+    assert!(!talk.answer(&node).contains("invalidate"));
+    talk.send(&["HELLO 3"], &node);
+    assert_eq!(
+        null(&mut talk),
+        Received::Waits,
+        "the first one was dropped"
+    );
+    assert_eq!(talk.go_on(&node), ALL);
+}
+
+#[test]
+fn a_connection_that_is_gone_is_told_only_to_who_has_named_it() {
+    let node = Node::default();
+    let mut talk = tracking(" REDIRECT 7", &node);
+    talk.conversation.redirect_broke(5, &node);
+    assert_eq!(talk.go_on(&node), "", "it was named before");
+    let info = talk.send(&["CLIENT TRACKINGINFO"], &node);
+    assert!(!info.contains("broken_redirect"), "{info}");
+    talk.conversation.redirect_broke(7, &node);
+    let broken = ">2 $21 tracking-redir-broken :7 ";
+    assert_eq!(talk.go_on(&node), broken);
 }
 
 #[test]
@@ -307,7 +402,7 @@ fn reads_and_pushes_are_judged_by_the_rights_of_keys() {
 fn a_connection_that_is_told_itself_has_no_other_that_could_be_gone() {
     let node = Node::default();
     let mut talk = tracking("", &node);
-    talk.conversation.redirect_broke(&node);
+    talk.conversation.redirect_broke(0, &node);
     assert_eq!(talk.go_on(&node), "");
     let info = talk.send(&["CLIENT TRACKINGINFO"], &node);
     assert!(!info.contains("broken_redirect"), "{info}");

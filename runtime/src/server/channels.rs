@@ -23,16 +23,19 @@ use crate::stats::ChannelFigures;
 
 /// Messages that may wait for one core.
 const MAILED_MAX: usize = 1 << 16;
+/// Tracked keys take this part of the places and of the bytes of messages at most: changes of keys
+/// alone do not keep a message from being published.
+const TRACKED_DIVISOR: usize = 2;
 /// Steps that all patterns may take for the longest name of a channel.
 const PATTERN_STEPS_MAX: usize = 1 << 22;
 
-/// A connection that is told of a tracked key.
+/// A connection that gets a tracked key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receiver {
-    /// The connection that is told, ...
-    pub(crate) told: u64,
-    /// ... and the one that tracks the key.
-    pub(crate) of: u64,
+    /// The connection that gets it, ...
+    pub(crate) client: u64,
+    /// ... and the one that tracks it.
+    pub(crate) tracker: u64,
 }
 
 /// A tracked key that has changed, and connections of one core that are told.
@@ -58,8 +61,13 @@ pub(crate) enum Mailed {
     Invalidated(Invalidated),
     /// All tracked keys have changed.
     AllInvalidated,
-    /// Nobody is there any more who is told of the keys that this connection tracks.
-    RedirectBroke(u64),
+    /// The connection is gone that gets the keys of another one.
+    RedirectBroke {
+        /// The connection that tracks them, ...
+        tracker: u64,
+        /// ... and the one that it has named.
+        gone: u64,
+    },
 }
 
 /// What one core has of the channels.
@@ -87,9 +95,9 @@ impl CoreChannels {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place in the mail. `false` if there is none.
-    fn takes_place(&self) -> bool {
-        let more = |mailed: usize| (mailed < MAILED_MAX).then_some(mailed + 1);
+    /// Takes a place in the mail. `false` if so many are taken.
+    fn takes_place(&self, places_max: usize) -> bool {
+        let more = |mailed: usize| (mailed < places_max).then_some(mailed + 1);
         self.mailed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
@@ -216,7 +224,7 @@ impl NodeChannels {
             if receivers == 0 {
                 continue;
             }
-            if !core.takes_place() {
+            if !core.takes_place(MAILED_MAX) {
                 let messages_max = MAILED_MAX;
                 return Err(BrokerFull::Mail { messages_max });
             }
@@ -281,7 +289,7 @@ impl NodeChannels {
         if receivers.is_empty() {
             return true;
         }
-        let (counted, bytes_max) = (&self.figures.messages, self.bytes_max);
+        let (counted, bytes_max) = (&self.figures.messages, self.bytes_max / TRACKED_DIVISOR);
         let Some(key) = Message::new((Kind::Channel, b"", key), counted, bytes_max) else {
             return false;
         };
@@ -298,7 +306,7 @@ impl NodeChannels {
                 receivers,
                 counted: Arc::clone(counted),
             };
-            match core.takes_place() {
+            match core.takes_place(MAILED_MAX / TRACKED_DIVISOR) {
                 // A core that has ended has no connections.
                 true => drop(core.mail.send(Mailed::Invalidated(invalidated))),
                 false => has_all = false,
@@ -317,11 +325,20 @@ impl NodeChannels {
         }
     }
 
-    /// Mails that nobody is there any more who is told of the keys of a connection of this core. It
-    /// is mailed once for each connection that tracks.
-    pub(crate) fn mail_redirect_broke(&self, core: u16, id: u64) {
+    /// Mails to the core of a connection that tracks keys that the receiver of them is gone. It is
+    /// mailed once for each CLIENT TRACKING.
+    pub(crate) fn mail_redirect_broke(&self, core: u16, receiver: Receiver) {
         let core = &self.cores[usize::from(core)];
-        drop(core.mail.send(Mailed::RedirectBroke(id)));
+        let Receiver { client, tracker } = receiver;
+        let gone = client;
+        drop(core.mail.send(Mailed::RedirectBroke { tracker, gone }));
+    }
+
+    /// Whether a null for all keys is in the mail of a core.
+    #[cfg(test)]
+    pub(crate) fn is_all_mailed(&self, core: u16) -> bool {
+        let core = &self.cores[usize::from(core)];
+        core.has_all_invalidated.load(Ordering::SeqCst)
     }
 
     /// A core has taken a key that has changed out of its mail.

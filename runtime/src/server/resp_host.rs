@@ -93,7 +93,8 @@ impl RespClients {
         open.is_some()
     }
 
-    /// Where a connection is, and where the other one is that it names, if that is of the same user.
+    /// Where a connection is, and where the other one is that it names, if that is of the same
+    /// user.
     fn places(&self, id: u64, other: u64) -> Option<(ClientPlace, ClientPlace)> {
         let all = self.all();
         let (open, other) = (all.get(&id)?, all.get(&other)?);
@@ -538,10 +539,10 @@ impl Host for RespHost {
 
 impl KeyTracker for RespHost {
     fn begin(&self, client: u64, options: &TrackingOptions) -> Result<(), TrackingRefused> {
-        let told = options.redirect.unwrap_or(client);
-        let places = self.clients.places(client, told);
-        let (place, told) = places.ok_or(TrackingRefused::NoSuchClient)?;
-        self.tracking.begin(client, place, told.core, options)
+        let receiver = options.redirect.unwrap_or(client);
+        let places = self.clients.places(client, receiver);
+        let (place, receiver) = places.ok_or(TrackingRefused::NoSuchClient)?;
+        self.tracking.begin(client, place, receiver.core, options)
     }
 
     fn end(&self, client: u64) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_net::auth::{Challenge, Transport};
-use penstock_net::resp::{Conversation, Message, Push, Received, ReplyBound};
+use penstock_net::resp::{Conversation, Message, Push, Received, ReplyBound, TrackedBy};
 use penstock_shard::tracking::writer_of;
 use penstock_shard::{Event, Outside, SessionId};
 
@@ -143,20 +143,21 @@ impl RespConnection {
         self.received(core, received);
     }
 
-    /// A key has changed that the connection is told of; without a key all have.
-    fn invalidate(&self, core: &Core, key: Option<Arc<Message>>) {
+    /// A tracked key has changed; without a key all have.
+    fn invalidate(&self, core: &Core, key: Option<Arc<Message>>, by: TrackedBy) {
         let received = {
             let mut conversation = self.conversation.borrow_mut();
             conversation.set_rights(core.rights_of(self.session()));
             conversation.bound_replies(self.reply_bound(core));
-            conversation.invalidate(key, self.host.channels().messages_left())
+            conversation.invalidate(key, by, self.host.channels().messages_left())
         };
         self.received(core, received);
     }
 
-    /// Nobody is there any more who is told of the keys that this connection tracks.
-    fn redirect_broke(&self) {
-        self.conversation.borrow_mut().redirect_broke(&*self.host);
+    /// The connection of this number is gone, which this one may have named by REDIRECT.
+    fn redirect_broke(&self, gone: u64) {
+        let mut conversation = self.conversation.borrow_mut();
+        conversation.redirect_broke(gone, &*self.host);
         self.connection.has_output.set();
     }
 
@@ -192,14 +193,14 @@ impl RespConnection {
 pub(super) async fn deliver_mail(core: Rc<Core>, port: RespPort, mail: flume::Receiver<Mailed>) {
     let mut steps = 0;
     while let Ok(mailed) = mail.recv_async().await {
-        let told = port.deliver(&core, mailed);
-        steps += told.steps;
-        for receiver in &told.receivers {
+        let delivery = port.deliver(&core, mailed);
+        steps += delivery.steps;
+        for receiver in &delivery.receivers {
             if steps >= STEPS_AT_ONCE {
                 steps = 0;
                 monoio::time::sleep(PUSH_PAUSE).await;
             }
-            port.invalidate(&core, *receiver, told.key.as_ref());
+            port.invalidate(&core, *receiver, delivery.key.as_ref());
             steps += PUSH_STEPS;
         }
         if steps >= STEPS_AT_ONCE {
@@ -209,9 +210,9 @@ pub(super) async fn deliver_mail(core: Rc<Core>, port: RespPort, mail: flume::Re
     }
 }
 
-/// Who is told of a tracked key, or of all keys.
+/// Connections that get a tracked key, or a null for all keys.
 #[derive(Default)]
-struct Told {
+struct Delivery {
     key: Option<Arc<Message>>,
     receivers: Box<[Receiver]>,
     /// Steps that were taken already.
@@ -223,33 +224,33 @@ impl RespPort {
         self.subscribers.0.borrow().get(&id).cloned()
     }
 
-    /// Gives what was in the mail to the connections that it is for, but those that are told of
-    /// tracked keys.
-    fn deliver(&self, core: &Core, mailed: Mailed) -> Told {
+    /// Gives what was in the mail to the connections that it is for, but for tracked keys: those
+    /// are to be given to the receivers of the delivery.
+    fn deliver(&self, core: &Core, mailed: Mailed) -> Delivery {
         let number = self.host.number_of_core();
         let channels = self.host.channels();
-        let mut told = Told {
+        let mut delivery = Delivery {
             steps: PUSH_STEPS,
-            ..Told::default()
+            ..Delivery::default()
         };
         match mailed {
-            Mailed::Message(message) => told.steps = self.deliver_message(core, message),
+            Mailed::Message(message) => delivery.steps = self.deliver_message(core, message),
             Mailed::Invalidated(invalidated) => {
                 channels.took_invalidated(number);
-                told.key = Some(Arc::clone(&invalidated.key));
-                told.receivers = invalidated.receivers.clone();
+                delivery.key = Some(Arc::clone(&invalidated.key));
+                delivery.receivers = invalidated.receivers.clone();
             }
             Mailed::AllInvalidated => {
                 channels.took_all_invalidated(number);
-                told.receivers = self.host.tracking().told_of_all(number).into();
+                delivery.receivers = self.host.tracking().receivers_of_all(number).into();
             }
-            Mailed::RedirectBroke(id) => {
-                if let Some(connection) = self.connection(id) {
-                    connection.redirect_broke();
+            Mailed::RedirectBroke { tracker, gone } => {
+                if let Some(connection) = self.connection(tracker) {
+                    connection.redirect_broke(gone);
                 }
             }
         }
-        told
+        delivery
     }
 
     fn deliver_message(&self, core: &Core, message: Arc<Message>) -> usize {
@@ -270,17 +271,21 @@ impl RespPort {
         of_patterns + given * PUSH_STEPS
     }
 
-    /// Tells a connection of a tracked key. If it is gone, the one that tracks the key is told that.
+    /// Gives a connection a tracked key. If it is gone, the one that tracks the key gets that.
     fn invalidate(&self, core: &Core, receiver: Receiver, key: Option<&Arc<Message>>) {
-        let Receiver { told, of } = receiver;
-        match self.connection(told) {
+        let Receiver { client, tracker } = receiver;
+        let by = match client == tracker {
+            true => TrackedBy::ThisConnection,
+            false => TrackedBy::AnotherConnection,
+        };
+        match self.connection(client) {
             Some(connection) if !connection.connection.is_shut.get() => {
-                connection.invalidate(core, key.cloned());
+                connection.invalidate(core, key.cloned(), by);
             }
-            _ if told == of => {}
+            _ if client == tracker => {}
             _ => {
-                if let Some(its_core) = self.host.tracking().broke(of) {
-                    self.host.channels().mail_redirect_broke(its_core, of);
+                if let Some(its_core) = self.host.tracking().broke(receiver) {
+                    self.host.channels().mail_redirect_broke(its_core, receiver);
                 }
             }
         }

@@ -6,13 +6,14 @@
 //!                       that tracks it --> list of each connection --> its socket
 //! ```
 //!
-//! What must hold: a connection stands in the table before its read is sent, and a change takes the
-//! key out behind the change. So a value that was read before the change is told of. No lock is held
-//! while another one is taken, but that of the connections beside one table when nobody tracks any
-//! more. Whoever cannot be told of one key is told of all.
+//! What must hold: a connection stands in the table before its read is sent, and a change takes
+//! the key out behind the change. So a value that was read before the change is told of. No lock is
+//! held while another one is taken, but that of the connections beside one table when nobody tracks
+//! any more, and no more than a few keys are dropped behind one. Whoever cannot be told of one key
+//! is told of all.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use penstock_net::resp::{
@@ -24,6 +25,12 @@ use penstock_shard::tracking::Tracker;
 use penstock_storage::store::Writer;
 
 use super::channels::{NodeChannels, Receiver};
+
+/// Keys whose values have expired that one turn of a shard takes out. The next turn goes on.
+const EXPIRED_AT_ONCE: usize = 256;
+/// Keys of a table that are dropped where it was taken out. More are dropped by a thread: a shard
+/// has other things to do.
+const DROPPED_AT_ONCE: usize = 1024;
 
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +45,8 @@ pub(crate) struct ClientPlace {
 struct TrackingClient {
     place: ClientPlace,
     options: TrackingOptions,
-    /// The core of the connection that is told.
-    told_core: u16,
+    /// The core of the connection that gets its keys.
+    receiver_core: u16,
     /// That one is gone, and this one knows.
     is_broken: AtomicBool,
 }
@@ -47,7 +54,7 @@ struct TrackingClient {
 impl TrackingClient {
     /// Whether it is not told of what this connection changes.
     fn passes(&self, writer: Option<Writer>) -> bool {
-        self.options.own == OwnChanges::NotTold && writer == Some(self.place.writer)
+        self.options.own == OwnChanges::Skipped && writer == Some(self.place.writer)
     }
 }
 
@@ -61,11 +68,17 @@ struct TrackingClients {
 }
 
 impl TrackingClients {
-    /// Whom to tell of a key that these connections track.
+    /// The connection that gets the keys of this one, and its core.
     fn receiver(&self, id: u64) -> Option<(u16, Receiver)> {
         let client = self.all.get(&id)?;
-        let told = client.options.redirect.unwrap_or(id);
-        Some((client.told_core, Receiver { told, of: id }))
+        let receiver = client.options.redirect.unwrap_or(id);
+        Some((
+            client.receiver_core,
+            Receiver {
+                client: receiver,
+                tracker: id,
+            },
+        ))
     }
 
     /// Takes a connection out; bytes of its prefixes.
@@ -85,11 +98,24 @@ fn bytes_of(options: &TrackingOptions) -> usize {
     prefixes.map(|prefix| subscription_bytes(prefix)).sum()
 }
 
+/// Drops the keys of a table. The thread ends with them, and a table needs as many reads again to
+/// be worth another one.
+fn drop_keys(keys: TrackedKeys) {
+    if keys.keys() > DROPPED_AT_ONCE {
+        let dropper = std::thread::Builder::new().name("tracked-keys".to_string());
+        // Without a thread they are dropped here.
+        drop(dropper.spawn(move || drop(keys)));
+    }
+}
+
 /// The keys that connections of a node track.
 #[derive(Debug)]
 pub(crate) struct NodeTracking {
     /// Somebody tracks keys.
     is_wanted: AtomicBool,
+    /// How many prefixes are tracked: without one, the lock of the connections is taken only for a
+    /// key that somebody has read.
+    prefixes: AtomicUsize,
     tables: Box<[Mutex<TrackedKeys>]>,
     clients: RwLock<TrackingClients>,
     channels: Arc<NodeChannels>,
@@ -102,6 +128,7 @@ impl NodeTracking {
     pub(crate) fn new(shards: u16, bytes_max: usize, channels: &Arc<NodeChannels>) -> Self {
         NodeTracking {
             is_wanted: AtomicBool::new(false),
+            prefixes: AtomicUsize::new(0),
             tables: (0..shards).map(|_| Mutex::default()).collect(),
             clients: RwLock::default(),
             channels: Arc::clone(channels),
@@ -123,13 +150,13 @@ impl NodeTracking {
         self.clients.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection at this place tracks keys from now on. `told` is the core of the connection
-    /// that it names.
+    /// A connection at this place tracks keys from now on. The core is that of the connection that
+    /// gets them.
     pub(crate) fn begin(
         &self,
         id: u64,
         place: ClientPlace,
-        told_core: u16,
+        receiver_core: u16,
         options: &TrackingOptions,
     ) -> Result<(), TrackingRefused> {
         let names = self.channels.names();
@@ -150,10 +177,11 @@ impl NodeTracking {
         let client = TrackingClient {
             place,
             options: options.clone(),
-            told_core,
+            receiver_core,
             is_broken: AtomicBool::new(false),
         };
         clients.all.insert(id, client);
+        self.count_prefixes(&clients);
         self.is_wanted.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -165,11 +193,24 @@ impl NodeTracking {
             return;
         };
         self.channels.names().give(bytes);
+        self.count_prefixes(&clients);
+        let mut taken = Vec::new();
         if clients.all.is_empty() {
             self.is_wanted.store(false, Ordering::SeqCst);
             let shards = 0..u16::try_from(self.tables.len()).expect("at most 256");
-            shards.for_each(|shard| self.table(shard).clear());
+            taken.extend(shards.map(|shard| self.table(shard).take_all()));
         }
+        drop(clients);
+        taken.into_iter().for_each(drop_keys);
+    }
+
+    fn count_prefixes(&self, clients: &TrackingClients) {
+        let prefixes = clients.prefixes.count();
+        self.prefixes.store(prefixes, Ordering::SeqCst);
+    }
+
+    fn has_prefixes(&self) -> bool {
+        self.prefixes.load(Ordering::SeqCst) > 0
     }
 
     /// A connection is about to read a key.
@@ -190,13 +231,13 @@ impl NodeTracking {
             let Some((key, ids)) = beyond else {
                 return;
             };
-            self.tell(&key, &ids, None);
+            self.notify(&key, &ids, None);
         }
     }
 
-    /// Tells of a key those who track it and those who track its prefix. Returns who is not told
+    /// Mails a key to those who track it and those who track its prefix. Returns who is skipped
     /// because the change is his own, and whether anybody tracks a prefix so.
-    fn tell(&self, key: &[u8], ids: &[u64], writer: Option<Writer>) -> (Vec<u64>, bool) {
+    fn notify(&self, key: &[u8], ids: &[u64], writer: Option<Writer>) -> (Vec<u64>, bool) {
         let (mut own, mut is_own_prefix) = (Vec::new(), false);
         let mut by_core: BTreeMap<u16, Vec<Receiver>> = BTreeMap::new();
         let clients = self.clients();
@@ -225,19 +266,22 @@ impl NodeTracking {
         (own, is_own_prefix)
     }
 
-    /// Shows each connection of a core that is to be told that all keys have changed.
-    pub(crate) fn told_of_all(&self, core: u16) -> Vec<Receiver> {
+    /// The connections of a core that get a null when all keys have changed.
+    pub(crate) fn receivers_of_all(&self, core: u16) -> Vec<Receiver> {
         let clients = self.clients();
         let all = clients.all.keys().filter_map(|id| clients.receiver(*id));
-        let here = all.filter(|(told_core, _)| *told_core == core);
+        let here = all.filter(|(receiver_core, _)| *receiver_core == core);
         here.map(|(_, receiver)| receiver).collect()
     }
 
-    /// The connection that is to be told is gone. The core of the one that tracks, if that does not
-    /// know yet.
-    pub(crate) fn broke(&self, id: u64) -> Option<u16> {
+    /// The connection is gone that gets the keys of another one. The core of that other one, if it
+    /// does not know yet, and has not named another one meanwhile.
+    pub(crate) fn broke(&self, receiver: Receiver) -> Option<u16> {
         let clients = self.clients();
-        let client = clients.all.get(&id)?;
+        let client = clients.all.get(&receiver.tracker)?;
+        if client.options.redirect != Some(receiver.client) {
+            return None;
+        }
         let knew = client.is_broken.swap(true, Ordering::Relaxed);
         (!knew).then_some(client.place.core)
     }
@@ -274,10 +318,10 @@ impl Tracker for ShardTracker {
     fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>) {
         let tracking = &*self.tracking;
         let ids = tracking.table(self.shard).take(key).unwrap_or_default();
-        if ids.is_empty() && tracking.clients().prefixes.count() == 0 {
+        if ids.is_empty() && !tracking.has_prefixes() {
             return;
         }
-        let (own, is_own_prefix) = tracking.tell(key, &ids, writer);
+        let (own, is_own_prefix) = tracking.notify(key, &ids, writer);
         // Whoever has written a value may keep it, and is told of the next change.
         if own.is_empty() && !is_own_prefix {
             return;
@@ -293,7 +337,8 @@ impl Tracker for ShardTracker {
 
     fn shown(&self, key: &[u8], expiry_ms: u64) {
         let tracking = &*self.tracking;
-        let is_of_prefix = tracking.clients().prefixes.clients_of(key).next().is_some();
+        let is_of_prefix =
+            tracking.has_prefixes() && tracking.clients().prefixes.clients_of(key).next().is_some();
         let mut table = tracking.table(self.shard);
         if is_of_prefix || table.has(key) {
             table.expires(key, expiry_ms);
@@ -317,25 +362,29 @@ impl Tracker for ShardTracker {
     }
 
     fn all_changed(&self) {
-        self.tracking.table(self.shard).clear();
+        let taken = self.tracking.table(self.shard).take_all();
         self.tracking.channels.mail_all_invalidated();
+        drop_keys(taken);
     }
 
     fn expire(&self, time_ms: u64) -> Option<u64> {
         let tracking = &*self.tracking;
-        loop {
+        for _ in 0..EXPIRED_AT_ONCE {
             let mut table = tracking.table(self.shard);
             let Some((key, ids)) = table.take_expired(time_ms) else {
                 return table.next_expiry_ms();
             };
             drop(table);
-            tracking.tell(&key, &ids, None);
+            tracking.notify(&key, &ids, None);
         }
+        tracking.table(self.shard).next_expiry_ms()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use penstock_net::resp::Kind;
+
     use super::*;
     use crate::server::channels::Mailed;
 
@@ -365,11 +414,11 @@ mod tests {
     }
 
     /// What came for a core: keys and who is told, in the order of the mail.
-    fn told(mail: &flume::Receiver<Mailed>) -> Vec<String> {
+    fn lines_of(mail: &flume::Receiver<Mailed>) -> Vec<String> {
         let line = |mailed| match mailed {
             Mailed::Invalidated(it) => {
-                let told: Vec<u64> = it.receivers.iter().map(|it| it.told).collect();
-                format!("{} {told:?}", it.key.payload().escape_ascii())
+                let clients: Vec<u64> = it.receivers.iter().map(|it| it.client).collect();
+                format!("{} {clients:?}", it.key.payload().escape_ascii())
             }
             Mailed::AllInvalidated => "all".to_string(),
             other => format!("{other:?}"),
@@ -402,10 +451,12 @@ mod tests {
         assert_eq!(tracking.figures().items, 4);
         shard.changed(key, None, None);
         shard.changed(key, None, None);
-        assert_eq!(told(&mail[0]), ["k [1]"]);
-        assert_eq!(told(&mail[1]), ["k [2, 3, 3]"]);
-        assert_eq!(tracking.broke(4), Some(0));
-        assert_eq!(tracking.broke(4), None, "it knows");
+        assert_eq!(lines_of(&mail[0]), ["k [1]"]);
+        assert_eq!(lines_of(&mail[1]), ["k [2, 3, 3]"]);
+        let receiver = |client| Receiver { client, tracker: 4 };
+        assert_eq!(tracking.broke(receiver(2)), None, "it has named another");
+        assert_eq!(tracking.broke(receiver(3)), Some(0));
+        assert_eq!(tracking.broke(receiver(3)), None, "it knows");
         (1..=4).for_each(|id| tracking.end(id));
         assert!(!shard.is_wanted());
         assert_eq!(tracking.figures(), TrackingFigures::default());
@@ -417,7 +468,7 @@ mod tests {
         let key = &b"k"[..];
         let shard = shard_of(&tracking, key);
         let silent = |prefixes: &[&[u8]]| TrackingOptions {
-            own: OwnChanges::NotTold,
+            own: OwnChanges::Skipped,
             way: match prefixes {
                 [] => TrackingWay::Reads,
                 _ => TrackingWay::Broadcast,
@@ -434,19 +485,19 @@ mod tests {
         let [one, two] = [1, 2].map(|id| Some(place(0, id).writer));
         tracking.reads(1, key);
         shard.changed(key, Some(50), one);
-        assert_eq!(told(&mail[0]), ["k [2]"]);
+        assert_eq!(lines_of(&mail[0]), ["k [2]"]);
         shard.changed(key, Some(60), two);
-        assert_eq!(told(&mail[0]), ["k [1]"]);
+        assert_eq!(lines_of(&mail[0]), ["k [1]"]);
         // What the second one has written expires.
         assert_eq!(shard.expire(59), Some(60));
         assert_eq!(shard.expire(60), None);
-        assert_eq!(told(&mail[0]), ["k [2]"]);
+        assert_eq!(lines_of(&mail[0]), ["k [2]"]);
         // Of a value that is shown the expiry is kept if somebody may keep it.
         shard.shown(b"other", 70);
         assert_eq!(shard.expire(0), None);
         shard.shown(b"key", 70);
         assert_eq!(shard.expire(80), None);
-        assert_eq!(told(&mail[0]), ["key [2]"]);
+        assert_eq!(lines_of(&mail[0]), ["key [2]"]);
     }
 
     #[test]
@@ -459,22 +510,69 @@ mod tests {
         }
         let figures = tracking.figures();
         assert!((500..800).contains(&figures.keys), "{figures:?}");
-        let lines = told(&mail[0]);
+        let lines = lines_of(&mail[0]);
         assert!(lines.contains(&"all".to_string()) && lines.len() < 3_000);
-        assert_eq!(told(&mail[1]), ["all"]);
-        let wanted: Vec<u64> = tracking.told_of_all(0).iter().map(|it| it.told).collect();
-        assert_eq!((wanted, tracking.told_of_all(1).len()), (vec![1], 0));
+        assert_eq!(lines_of(&mail[1]), ["all"]);
+        let wanted: Vec<u64> = tracking
+            .receivers_of_all(0)
+            .iter()
+            .map(|it| it.client)
+            .collect();
+        assert_eq!((wanted, tracking.receivers_of_all(1).len()), (vec![1], 0));
         // It is in the mail of a core once.
         let shard = shard_of(&tracking, b"k");
         (0..3).for_each(|_| shard.all_changed());
         assert!(
-            told(&mail[0]).is_empty(),
+            lines_of(&mail[0]).is_empty(),
             "the one before was not given out"
         );
         tracking.channels.took_all_invalidated(0);
         (0..3).for_each(|_| shard.all_changed());
-        assert_eq!(told(&mail[0]), ["all"]);
+        assert_eq!(lines_of(&mail[0]), ["all"]);
         assert_eq!(tracking.table(shard.shard).keys(), 0);
+    }
+
+    #[test]
+    fn values_that_expire_together_are_taken_out_a_part_each_turn() {
+        let (tracking, mail) = node(1 << 20);
+        let on = TrackingOptions::default();
+        tracking.begin(1, place(0, 1), 0, &on).expect("room");
+        let shard = shard_of(&tracking, b"{a}");
+        let count = 2 * EXPIRED_AT_ONCE + 1;
+        for number in 0..count {
+            let key = format!("{{a}}{number}");
+            tracking.reads(1, key.as_bytes());
+            shard.shown(key.as_bytes(), 50);
+        }
+        let turn = || (shard.expire(60), lines_of(&mail[0]).len());
+        assert_eq!(turn(), (Some(50), EXPIRED_AT_ONCE), "the next turn is due");
+        assert_eq!(turn(), (Some(50), EXPIRED_AT_ONCE));
+        assert_eq!(turn(), (None, 1));
+    }
+
+    #[test]
+    fn tracked_keys_leave_half_of_the_mail_and_of_its_bytes_to_messages() {
+        let key = &b"k"[..];
+        for bytes_max in [1 << 30, 4_000] {
+            let (tracking, mail) = node(bytes_max);
+            let on = TrackingOptions::default();
+            tracking.begin(1, place(0, 1), 0, &on).expect("room");
+            let shard = shard_of(&tracking, key);
+            let mut changes = 0;
+            while !tracking.channels.is_all_mailed(0) {
+                tracking.reads(1, key);
+                shard.changed(key, None, None);
+                changes += 1;
+                assert!(changes <= 1 << 16, "half of the places");
+            }
+            let news = (Kind::Channel, &b"news"[..]);
+            let channels = &tracking.channels;
+            channels.subscribe(0, news, 7).expect("there is room");
+            assert_eq!(channels.publish(news, &[0; 1_000]), Ok(1));
+            let lines = lines_of(&mail[0]);
+            let keys = lines.iter().filter(|line| line.starts_with("k ")).count();
+            assert!(keys + 1 == changes && keys > 5, "{keys} of {changes}");
+        }
     }
 
     #[test]

@@ -469,7 +469,7 @@ impl Talk {
     /// replies, and messages whose turn has come.
     fn take_out(&mut self, into: &mut Vec<u8>) {
         let bytes_left = self.bound.left;
-        self.drop_untellable();
+        self.drop_undeliverable();
         let Some(subscribed) = &mut self.subscribed else {
             std::mem::swap(&mut self.out, into);
             return;

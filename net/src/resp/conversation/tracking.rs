@@ -1,5 +1,5 @@
-//! CLIENT TRACKING and its like, the reads that are tracked, and what the connection is told of keys
-//! that have changed.
+//! CLIENT TRACKING and its like, the reads that are tracked, and what the connection is told of
+//! keys that have changed.
 //!
 //! What must hold: a read is noted before its item is sent, and what is told of its key stands
 //! behind its reply. So whoever keeps what a reply shows until he is told keeps nothing old.
@@ -10,6 +10,7 @@ use crate::limits::KEY_BYTES_MAX;
 use crate::rights::Need;
 
 use super::super::host::Host;
+use super::super::local;
 use super::super::message::{Kind, Message};
 use super::super::parser::Arguments;
 use super::super::pushes::Push;
@@ -64,16 +65,30 @@ impl Asked {
     }
 }
 
+/// Who tracks a key that has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackedBy {
+    /// The connection that gets the key.
+    ThisConnection,
+    /// Another one, which has named it by REDIRECT.
+    AnotherConnection,
+}
+
 impl Conversation {
-    /// A key has changed that the connection tracks, or that another one tracks for it; without a
-    /// key all have. So many bytes are left for the messages of all.
-    pub fn invalidate(&mut self, key: Option<Arc<Message>>, messages_left: usize) -> Received {
-        self.talk.invalidate(key, messages_left)
+    /// A tracked key has changed; without a key all have. So many bytes are left for the messages
+    /// of all.
+    pub fn invalidate(
+        &mut self,
+        key: Option<Arc<Message>>,
+        by: TrackedBy,
+        messages_left: usize,
+    ) -> Received {
+        self.talk.invalidate(key, by, messages_left)
     }
 
-    /// The connection is gone that is told of the keys that this one tracks.
-    pub fn redirect_broke(&mut self, host: &dyn Host) {
-        self.talk.redirect_broke(host);
+    /// The connection of this number is gone. If this one has named it by REDIRECT, it says so.
+    pub fn redirect_broke(&mut self, gone: u64, host: &dyn Host) {
+        self.talk.redirect_broke(gone, host);
     }
 }
 
@@ -120,7 +135,7 @@ impl Talk {
                 Ok(()) => self.ok(),
                 Err(text) => return self.refuse_only(text),
             },
-            Asked::Info => self.tell_tracking(),
+            Asked::Info => self.reply_tracking_info(),
             Asked::Redirect => {
                 let redirect = self.redirect();
                 let protocol = self.protocol;
@@ -144,7 +159,7 @@ impl Talk {
         let before = self.tracking().map(|it| &it.options);
         match read_tracking(args, before, exists)? {
             TrackingAsked::On(options) => {
-                self.judge_prefixes(&options)?;
+                self.check_prefixes(&options)?;
                 let client = self.client.id;
                 let begun = tracker.begin(client, &options);
                 begun.map_err(|refused| refused.text())?;
@@ -160,7 +175,7 @@ impl Talk {
     }
 
     /// Whether prefixes are short enough, and the user may read all keys behind them.
-    fn judge_prefixes(&self, options: &TrackingOptions) -> Result<(), Vec<u8>> {
+    fn check_prefixes(&self, options: &TrackingOptions) -> Result<(), Vec<u8>> {
         for prefix in &options.prefixes {
             let bytes = prefix.len();
             if bytes > KEY_BYTES_MAX {
@@ -201,7 +216,7 @@ impl Talk {
     }
 
     /// CLIENT TRACKINGINFO.
-    fn tell_tracking(&mut self) {
+    fn reply_tracking_info(&mut self) {
         let (protocol, redirect) = (self.protocol, self.redirect());
         let tracking = self.subscribed.as_ref().and_then(|it| it.tracking.as_ref());
         let flags = tracking.map_or_else(|| vec!["off"], Tracking::flags);
@@ -240,14 +255,21 @@ impl Talk {
         }
     }
 
-    /// A command was taken. CLIENT CACHING is for one command, or for all of a MULTI. What it
-    /// answers or writes the connection may keep, unless it is one about connections.
+    /// A command was taken, or refused; `None`: nobody knows it. CLIENT CACHING is for one command,
+    /// or for all of a MULTI, but subcommands of CLIENT leave it. What a command answers or writes
+    /// the connection may keep, unless it is one about connections.
     #[cold]
-    pub(super) fn tracked_command(&mut self, command: &table::Command) {
-        let is_kept = command.id == table::Name::Client || self.queue.is_some();
+    pub(super) fn tracked_command(
+        &mut self,
+        command: Option<&table::Command>,
+        args: Arguments<'_>,
+    ) {
+        let is_of_client = command.is_some_and(|it| it.id == table::Name::Client)
+            && args.from(1).next().is_some_and(local::is_of_client);
+        let is_kept = is_of_client || self.queue.is_some();
         if let Some(tracking) = self.tracking_mut() {
             tracking.has_caching &= is_kept;
-            tracking.knows_all &= command.group == "connection";
+            tracking.knows_all &= command.is_none_or(|it| it.group == "connection");
         }
     }
 
@@ -300,13 +322,16 @@ impl Talk {
         self.queue = Some(queue);
     }
 
-    /// Whether the connection can be told of keys: in RESP2 as a message, if it has subscriptions.
-    fn takes_invalidations(&self) -> bool {
-        self.protocol == Protocol::Resp3 || self.is_restricted()
-    }
-
-    fn invalidate(&mut self, key: Option<Arc<Message>>, messages_left: usize) -> Received {
-        if !self.takes_invalidations() {
+    fn invalidate(
+        &mut self,
+        key: Option<Arc<Message>>,
+        by: TrackedBy,
+        messages_left: usize,
+    ) -> Received {
+        let is_own = by == TrackedBy::ThisConnection;
+        // In RESP2 it is a message, for a connection with subscriptions that another one has named.
+        let is_taken = self.protocol == Protocol::Resp3 || !is_own && self.is_restricted();
+        if !is_taken {
             return Received::Passed;
         }
         // What the user may not read any more has no name for him.
@@ -323,8 +348,9 @@ impl Talk {
                 return Received::Waits;
             }
         }
-        // Told of all, nobody needs to be told of one.
-        if let Some(tracking) = &mut subscribed.tracking
+        // A null is enough for the own keys until more is asked for; others may have asked since.
+        if is_own
+            && let Some(tracking) = &mut subscribed.tracking
             && std::mem::replace(&mut tracking.knows_all, true)
         {
             return Received::Passed;
@@ -338,7 +364,7 @@ impl Talk {
         Received::Waits
     }
 
-    fn redirect_broke(&mut self, host: &dyn Host) {
+    fn redirect_broke(&mut self, gone: u64, host: &dyn Host) {
         let behind = self.ring.next_entry();
         let is_of_resp3 = self.protocol == Protocol::Resp3;
         let Some(subscribed) = &mut self.subscribed else {
@@ -347,24 +373,32 @@ impl Talk {
         let Some(tracking) = &mut subscribed.tracking else {
             return;
         };
-        let Some(redirect) = tracking.options.redirect else {
+        if tracking.options.redirect != Some(gone) {
             return;
-        };
+        }
         tracking.is_broken = true;
         if is_of_resp3 {
-            subscribed
-                .pushes
-                .add(Push::RedirectBroken(redirect), behind);
+            subscribed.pushes.add(Push::RedirectBroken(gone), behind);
         }
         self.note_tracking(host);
     }
 
-    /// Drops what the connection cannot be told any more.
-    pub(super) fn drop_untellable(&mut self) {
-        if !self.takes_invalidations()
-            && let Some(subscribed) = &mut self.subscribed
-        {
+    /// Drops what has no form in the protocol that the connection speaks now.
+    pub(super) fn drop_undeliverable(&mut self) {
+        if self.protocol == Protocol::Resp3 {
+            return;
+        }
+        let has_subscriptions = self.is_restricted();
+        let Some(subscribed) = &mut self.subscribed else {
+            return;
+        };
+        subscribed.pushes.drop_broken_redirects();
+        if !has_subscriptions {
             subscribed.pushes.drop_invalidations();
+            if let Some(tracking) = &mut subscribed.tracking {
+                // A null may have been among them.
+                tracking.knows_all = false;
+            }
         }
     }
 }

@@ -108,8 +108,25 @@ fn every_way_in_which_a_key_changes_is_told_to_whoever_has_read_it() {
     assert_eq!(reader.ask(&["EXEC"]), "*1\r\n$11\r\nbefore EXEC\r\n");
     writer.ask(&["SET", "{a}k", "behind EXEC"]);
     assert_eq!(next(&mut reader), invalidated("{a}k"));
+    let eval = ["EVAL", "return redis.call('GET', KEYS[1])", "1", "{a}k"];
+    reader.ask(&["MULTI"]);
+    reader.ask(&eval);
+    assert_eq!(reader.ask(&["EXEC"]), "*1\r\n$11\r\nbehind EXEC\r\n");
+    writer.ask(&["SET", "{a}k", "behind a script"]);
+    assert_eq!(
+        next(&mut reader),
+        invalidated("{a}k"),
+        "of a script of EXEC"
+    );
     // A write is no read.
     reader.ask(&["INCR", "counter"]);
+    writer.ask(&["INCR", "counter"]);
+    reader.ask(&["MULTI"]);
+    reader.ask(&["INCR", "counter"]);
+    let set = ["EVAL", "redis.call('INCR', KEYS[1])", "1", "counter"];
+    reader.ask(&set);
+    assert_eq!(reader.ask(&["EXEC"]), "*2\r\n:3\r\n_\r\n");
+    reader.ask(&set);
     writer.ask(&["INCR", "counter"]);
     reader.ask(&["GET", "{a}k"]);
     reader.ask(&["GET", "{b}k"]);
@@ -217,6 +234,42 @@ fn another_connection_is_told_until_it_is_gone() {
         let refused = reader.ask(&["CLIENT", "TRACKING", "ON", "REDIRECT", id]);
         assert!(refused.contains("does not exist"), "{refused}");
     }
+    resp.server.stop();
+}
+
+#[test]
+fn who_tracks_and_is_named_by_another_gets_the_nulls_of_both() {
+    let resp = start("resp-tracking-both", &["--shards", "2"]);
+    let mut receiver = tracking(resp.address, &[]);
+    let id = receiver.ask(&["CLIENT", "ID"]);
+    let id = id.trim().trim_start_matches(':').to_string();
+    let mut reader = tracking(resp.address, &["REDIRECT", &id]);
+    let mut writer = of_resp3(resp.address);
+    for round in 0..3 {
+        writer.ask(&["SET", "k", "1"]);
+        assert_eq!(reader.ask(&["GET", "k"]), "$1\r\n1\r\n");
+        assert_eq!(writer.ask(&["FLUSHALL"]), "+OK\r\n");
+        assert_eq!(next(&mut receiver), ALL, "{round}");
+    }
+    resp.server.stop();
+}
+
+#[test]
+fn in_resp2_a_connection_gets_the_keys_of_others_alone() {
+    let resp = start("resp-tracking-resp2", &["--shards", "1"]);
+    let mut receiver = Talk::with(resp.address);
+    assert_eq!(receiver.ask(&["CLIENT", "TRACKING", "ON"]), "+OK\r\n");
+    receiver.ask(&["GET", "own"]);
+    let id = receiver.ask(&["CLIENT", "ID"]);
+    let id = id.trim().trim_start_matches(':').to_string();
+    receiver.ask(&["SUBSCRIBE", "news"]);
+    let mut reader = tracking(resp.address, &["REDIRECT", &id]);
+    reader.ask(&["GET", "k"]);
+    let mut writer = of_resp3(resp.address);
+    writer.ask(&["SET", "own", "1"]);
+    writer.ask(&["SET", "k", "1"]);
+    let expected = "*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*1\r\n$1\r\nk\r\n";
+    assert_eq!(next(&mut receiver), expected);
     resp.server.stop();
 }
 
