@@ -645,23 +645,7 @@ impl Talk {
             Name::Publish => return self.publish(Kind::Channel, args, sink, host),
             Name::SPublish => return self.publish(Kind::Shard, args, sink, host),
             Name::Ping if self.is_restricted() => return self.ping_restricted(args),
-            Name::Reset if self.awaits_messages(host) => return Passed::Waits,
-            Name::Reset if self.awaits_silence() => return Passed::Waits,
-            Name::Reset => {
-                if self.login.is_some() && !self.leave(sink) {
-                    return Passed::Waits;
-                }
-                (self.queue, self.protocol) = (None, Protocol::Resp2);
-                self.watched.clear();
-                self.end_subscriptions(host);
-                self.options = Options::default();
-                self.client.name.clear();
-                self.client.protocol = 2;
-                host.client_changed(&self.client);
-                let protocol = self.protocol;
-                self.ring
-                    .reply(protocol, &mut self.out, |replies| replies.simple("RESET"));
-            }
+            Name::Reset => return self.reset(sink, host),
             Name::Quit => {
                 self.ok();
                 self.is_ending = true;
@@ -691,6 +675,27 @@ impl Talk {
                 self.is_ending |= after == After::Ends;
             }
         }
+        Passed::Whole
+    }
+
+    /// RESET.
+    fn reset(&mut self, sink: &Sink<'_>, host: &dyn Host) -> Passed {
+        if self.awaits_messages(host) || self.awaits_silence() {
+            return Passed::Waits;
+        }
+        if self.login.is_some() && !self.leave(sink) {
+            return Passed::Waits;
+        }
+        (self.queue, self.protocol) = (None, Protocol::Resp2);
+        self.watched.clear();
+        self.end_subscriptions(host);
+        self.options = Options::default();
+        self.client.name.clear();
+        self.client.protocol = 2;
+        host.client_changed(&self.client);
+        let protocol = self.protocol;
+        self.ring
+            .reply(protocol, &mut self.out, |replies| replies.simple("RESET"));
         Passed::Whole
     }
 
