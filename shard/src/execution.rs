@@ -42,6 +42,7 @@ use crate::scans::Scans;
 use crate::scripts::Scripts;
 use crate::segment_files::SegmentFiles;
 use crate::setup::Setup;
+use crate::tracking::Tracking;
 
 /// The side of the shard that faces its store.
 pub struct Execution<P: Blocks> {
@@ -62,6 +63,8 @@ pub struct Execution<P: Blocks> {
     pub(crate) scripts: Option<Box<dyn Scripts>>,
     /// What scripts publish.
     pub(crate) publications: Publications,
+    /// Who is told of keys that change.
+    pub(crate) tracking: Tracking,
     /// Room for the reply of a script, and for the APPLY that it becomes.
     pub(crate) script_reply: ReplyBuffer,
     pub(crate) script_item: Vec<u8>,

@@ -49,6 +49,7 @@ mod spare_failure;
 mod step;
 mod tokens;
 pub mod topology;
+pub mod tracking;
 
 pub use accounts::counters::{Counters, ReplicationCounters};
 pub use bad_places::BadPlace;

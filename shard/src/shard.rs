@@ -61,6 +61,7 @@ use crate::segment_files::SegmentFiles;
 use crate::setup::{Setup, ShardConfig, hash_check};
 use crate::snapshots::{SnapshotStart, Snapshots};
 use crate::step::Step;
+use crate::tracking::Tracking;
 
 /// One core's state machine. Its two members own all state; the methods here and in the modules
 /// below take an event or a step of the turn through both.
@@ -115,6 +116,7 @@ impl<P: Blocks> Shard<P> {
             stats: Stats::default(),
             scripts: None,
             publications: Publications::default(),
+            tracking: Tracking::default(),
             script_reply: ReplyBuffer::default(),
             script_item: Vec::new(),
             phase: Phase::default(),
@@ -174,9 +176,23 @@ impl<P: Blocks> Shard<P> {
             step.outbox.fatal = Some(fatal);
             return 0;
         }
+        let execution = &mut self.execution;
+        execution.tracking.step_begins(execution.store.data_mut());
         if !event.is_quiet() {
-            self.execution.step_begins(step.now, event.may_execute());
+            execution.step_begins(step.now, event.may_execute());
         }
+        let ends_turn = matches!(event, Event::TurnEnds);
+        let result = self.take_in(step, event);
+        let execution = &mut self.execution;
+        let linked = execution.linked.as_deref();
+        execution
+            .tracking
+            .step_ends(&mut execution.store, linked, ends_turn);
+        result
+    }
+
+    /// Takes one event in.
+    fn take_in(&mut self, step: &mut Step<'_, P::Block>, event: Event<'_, P::Block>) -> usize {
         match event {
             Event::Received { session, bytes } => {
                 let consumed = self.received(step, session, bytes);

@@ -12,6 +12,8 @@ pub enum BrokerFull {
     },
     /// All patterns would take more steps for the longest name of a channel than they may.
     Patterns {
+        /// Those that they would take.
+        steps: usize,
         /// The limit.
         steps_max: usize,
     },
@@ -36,9 +38,9 @@ impl BrokerFull {
                 "ERR the names that connections of this node subscribe to would take more than \
                  {bytes_max} bytes"
             ),
-            BrokerFull::Patterns { steps_max } => format!(
-                "ERR the patterns that connections of this node subscribe to would take more than \
-                 {steps_max} steps for the longest name of a channel"
+            BrokerFull::Patterns { steps, steps_max } => format!(
+                "ERR the patterns that connections of this node subscribe to would take {steps} \
+                 steps for the longest name of a channel, and {steps_max} is the limit"
             ),
             BrokerFull::Messages { bytes_max } => format!(
                 "BUSY nothing was published: messages that subscribers have not taken would take \
@@ -76,7 +78,7 @@ pub trait Broker {
     /// Steps that patterns take at most for a message to this channel.
     fn steps(&self, kind: Kind, channel: &[u8]) -> usize;
 
-    /// How many subscribe to this name, of all cores.
+    /// How many subscribe to this name, of all cores or of the one whose own port it is.
     fn subscribers(&self, kind: Kind, name: &[u8]) -> usize;
 
     /// Shows each name that somebody subscribes to once, until `visit` answers `false`.

@@ -5,6 +5,7 @@ use super::host::{Client, Host};
 use super::number::read_integer;
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::tracking::{ClientTracking, TrackingWay};
 
 const SYNTAX: &[u8] = b"ERR syntax error";
 
@@ -214,14 +215,33 @@ pub(super) fn kill(
 /// A connection as a line of CLIENT LIST.
 pub(super) fn line_of(client: &Client, host: &dyn Host) -> String {
     let age_s = (host.unix_us() / 1_000_000).saturating_sub(client.since_s);
+    let (tracks, redirect) = match client.tracking {
+        ClientTracking::Off => ("", None),
+        ClientTracking::On {
+            way,
+            redirect,
+            is_broken,
+        } => {
+            let flags = match (is_broken, way == TrackingWay::Broadcast) {
+                (false, false) => "t",
+                (true, false) => "tR",
+                (false, true) => "tB",
+                (true, true) => "tRB",
+            };
+            (flags, Some(redirect.unwrap_or(0)))
+        }
+    };
+    let redirect = redirect.map_or_else(|| "-1".to_string(), |id| id.to_string());
     let flags = match kind_of(client) {
-        ClientKind::PubSub => "P",
-        ClientKind::Normal | ClientKind::Replication => "N",
+        ClientKind::PubSub => format!("P{tracks}"),
+        ClientKind::Normal | ClientKind::Replication if tracks.is_empty() => "N".to_string(),
+        ClientKind::Normal | ClientKind::Replication => tracks.to_string(),
     };
     let [channels, patterns, shard_channels] = client.subscriptions;
     format!(
         "id={} addr={} laddr={} name={} age={age_s} flags={flags} db=0 sub={channels} \
-         psub={patterns} ssub={shard_channels} user={} lib-name={} lib-ver={} resp={}\n",
+         psub={patterns} ssub={shard_channels} user={} redir={redirect} lib-name={} lib-ver={} \
+         resp={}\n",
         client.id,
         client.address,
         client.local_address,

@@ -5,6 +5,7 @@ use super::parser::Arguments;
 use super::pattern::Pattern;
 use super::reply::Replies;
 use super::slow::{SLOW_COMMANDS_MAX, SLOW_US};
+use super::tracked::TRACKED_KEYS_MAX;
 use super::words::{unknown_subcommand, wrong_subcommand};
 
 const HELP: [&str; 6] = [
@@ -15,6 +16,9 @@ const HELP: [&str; 6] = [
     "RESETSTAT",
     "    Reset statistics reported by the INFO command.",
 ];
+
+/// The setting of keyspace notifications, which are not there.
+const NOTIFICATIONS: &str = "notify-keyspace-events";
 
 /// Settings and their values.
 type Settings = Vec<(&'static str, String)>;
@@ -57,7 +61,7 @@ fn settings(facts: &Facts, bulk_bytes_max: usize) -> Settings {
         ("maxclients", facts.clients_max.to_string()),
         ("maxmemory", facts.memory_max.to_string()),
         ("maxmemory-policy", "noeviction".to_string()),
-        ("notify-keyspace-events", String::new()),
+        (NOTIFICATIONS, String::new()),
         ("port", facts.port.to_string()),
         ("proto-max-bulk-len", bulk_bytes_max.to_string()),
         ("save", String::new()),
@@ -65,6 +69,7 @@ fn settings(facts: &Facts, bulk_bytes_max: usize) -> Settings {
         ("slowlog-max-len", SLOW_COMMANDS_MAX.to_string()),
         ("tcp-keepalive", facts.keepalive_s.to_string()),
         ("timeout", facts.idle_s.to_string()),
+        ("tracking-table-max-keys", TRACKED_KEYS_MAX.to_string()),
     ]
 }
 
@@ -95,6 +100,11 @@ fn set(args: Arguments<'_>, settings: &Settings, replies: &mut Replies<'_>) {
         let is = |(known, _): &&(&str, String)| name.eq_ignore_ascii_case(known.as_bytes());
         let text = match settings.iter().find(is) {
             Some((_, value)) if value.as_bytes() == args.get(number + 1) => continue,
+            Some((known, _)) if *known == NOTIFICATIONS => format!(
+                "ERR CONFIG SET failed (possibly related to argument '{known}') - this server has \
+                 no keyspace notifications: CLIENT TRACKING tells of keys that change"
+            )
+            .into_bytes(),
             Some((known, value)) => format!(
                 "ERR CONFIG SET failed (possibly related to argument '{known}') - can't set \
                  immutable config: it is '{value}' until the server starts with another one"

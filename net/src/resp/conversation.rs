@@ -3,6 +3,7 @@
 
 mod flush;
 mod held;
+mod keyed;
 mod login;
 mod multi;
 mod own;
@@ -12,6 +13,7 @@ mod script;
 mod shaped;
 mod silence;
 mod subscribed;
+mod tracking;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,18 +24,15 @@ use crate::hello::ClientHello;
 use crate::level::AckLevel;
 use crate::limits::{KEY_BYTES_MAX, Limits};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
-use crate::request::{Condition, Wanted};
 use crate::rights::Rights;
-use crate::slot::slot_of;
 use crate::status::Status;
 use crate::stranger::answer_of_resp;
 use crate::version::Version;
 
-use super::answer::{Fold, Told, moved};
+use super::answer::{Fold, Told};
 use super::bound::ReplyBound;
 use super::clients::After;
 use super::host::{Client, Host, SlowCommand};
-use super::items::{put_get, put_item};
 use super::local::{self, Bounds};
 use super::login::RespLogin;
 use super::message::Kind;
@@ -52,8 +51,10 @@ use super::watch::Watched;
 use super::words;
 use multi::{Queue, not_behind_multi};
 use subscribed::{Pauses, Subscribed};
+use tracking::Asked;
 
 pub use subscribed::{PushBytes, Received};
+pub use tracking::TrackedBy;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -223,7 +224,7 @@ impl Conversation {
                 break;
             }
             if talk.current.is_none() {
-                if !parser.is_inside() && talk.options.replies.allows_shapes() {
+                if !parser.is_inside() && talk.allows_shapes() {
                     let len = talk.take_shaped(rest, &mut sink, &mut clock);
                     if len > 0 {
                         taken += len;
@@ -273,7 +274,7 @@ impl Conversation {
             parser.done();
             taken += len;
             let one_item = talk.one_item.take();
-            if let Some(one) = one_item.filter(|_| talk.options.replies.allows_shapes()) {
+            if let Some(one) = one_item.filter(|_| talk.allows_shapes()) {
                 talk.remember(&rest[..len], parser.arguments(rest), one, &sink);
                 let again = talk.repeat(rest, len, len, one.bytes, &mut sink);
                 talk.ring.counts_again(again);
@@ -502,9 +503,26 @@ impl Talk {
     /// Runs the current command, or what is left of it.
     #[inline]
     fn command(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
-        let Some(command) = table::find(args.get(0)) else {
-            return self.refuse(|out| words::unknown_command(args, out));
+        let command = table::find(args.get(0));
+        let passed = match command {
+            Some(command) => self.found(command, args, sink, host),
+            None => self.refuse(|out| words::unknown_command(args, out)),
         };
+        if passed == Passed::Whole && self.is_tracking() {
+            self.tracked_command(command, args);
+        }
+        passed
+    }
+
+    /// A command of the table.
+    #[inline]
+    fn found(
+        &mut self,
+        command: &table::Command,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
         if !command.takes(args.len()) {
             if command.id == Name::Exec {
                 return self.refuse_exec();
@@ -569,192 +587,6 @@ impl Talk {
             .reply(self.protocol, &mut self.out, |replies| replies.error(text));
     }
 
-    fn keyed(
-        &mut self,
-        id: Name,
-        request: &Request<'_>,
-        args: Arguments<'_>,
-        sink: &mut Sink<'_>,
-        host: &dyn Host,
-    ) -> Passed {
-        if self.current_entry.is_none() {
-            let mut is_good = true;
-            request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
-            if !is_good {
-                return self.refuse(words::bad_key);
-            }
-            if let Err(text) = self.look(id, request, args.len()) {
-                return self.refuse(|out| out.extend_from_slice(text));
-            }
-        }
-        match request {
-            Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
-                self.many_keys(id, args, sink, host)
-            }
-            request if request.is_plain() => self.one_key(id, request, sink),
-            request => self.command_by_itself(request, args, sink),
-        }
-    }
-
-    /// Notes what a command is about. Refuses what a node of a cluster or a token does not allow.
-    #[inline]
-    fn look(
-        &mut self,
-        id: Name,
-        request: &Request<'_>,
-        arguments: usize,
-    ) -> Result<(), &'static [u8]> {
-        let mut first: &[u8] = &[];
-        request.for_each_key(|key| {
-            if first.is_empty() {
-                first = key;
-            }
-        });
-        let mut slot = 0;
-        if self.is_clustered {
-            slot = slot_of(first);
-            let mut is_one = true;
-            request.for_each_key(|key| is_one &= slot_of(key) == slot);
-            if !is_one {
-                return Err(CROSS_SLOT);
-            }
-        }
-        self.ring.subject().set(id, first, arguments, slot);
-        if request.is_change() {
-            self.ring.subject().is_noted = self.is_clustered;
-            if self.options.token.is_some() && !request.is_one_item() {
-                self.options.token = None;
-                return Err(NOT_ONE_ITEM);
-            }
-        }
-        Ok(())
-    }
-
-    /// A command that is one item.
-    #[inline]
-    fn one_key(&mut self, id: Name, request: &Request<'_>, sink: &mut Sink<'_>) -> Passed {
-        let value_len = match request {
-            Request::Set { value, .. } => value.len(),
-            _ => 0,
-        };
-        if !sink.has_room(1, value_len + 2 * KEY_BYTES_MAX) {
-            return Passed::Part;
-        }
-        let number = self.ring.next_item();
-        sink.lays_out_expected();
-        let (batch, out) = sink.batch(number);
-        let from = out.len();
-        let token = match request.is_change() {
-            true => self.options.token.take(),
-            false => None,
-        };
-        if let Some(token) = token {
-            batch.token(token);
-        }
-        let fold = put_item(request, self.options.member_read(), batch, out);
-        self.ring.push_one(fold, self.protocol);
-        match token {
-            Some(_) => self.ring.has_token(),
-            None => {
-                self.one_item = form_of(id).map(|form| OneItem {
-                    bytes: sink.bytes() - from,
-                    form,
-                });
-            }
-        }
-        Passed::Whole
-    }
-
-    /// A command with an item for each key, as far as there is room.
-    fn many_keys(
-        &mut self,
-        id: Name,
-        args: Arguments<'_>,
-        sink: &mut Sink<'_>,
-        host: &dyn Host,
-    ) -> Passed {
-        let (_, mut next) = self.current.expect("there is one");
-        let step = if id == Name::MSet { 2 } else { 1 };
-        if id == Name::MGet && self.current_entry.is_none() {
-            let slot = self.ring.subject().slot;
-            if self.has_pushes() {
-                // No message stands within an array, and those that wait are not kept waiting.
-                return Passed::Waits;
-            }
-            if self.is_clustered && !host.serves(slot, self.options.is_readonly) {
-                let protocol = self.protocol;
-                self.ring.reply(protocol, &mut self.out, |replies| {
-                    moved(slot, None, host, replies)
-                });
-                return Passed::Whole;
-            }
-            let keys = args.len() - 1;
-            let protocol = self.protocol;
-            self.ring
-                .reply(protocol, &mut self.out, |replies| replies.array(keys));
-            self.current_entry = Some(0);
-        }
-        let mut from = None;
-        while next < args.len() {
-            let key = args.get(next);
-            let value = if step == 2 { args.get(next + 1) } else { &[] };
-            let bytes = value.len() + 2 * KEY_BYTES_MAX;
-            if !self.ring.has_room() || !sink.has_room(1, bytes) {
-                let (len, _) = self.current.expect("there is one");
-                self.current = Some((len, next));
-                return Passed::Part;
-            }
-            let first = self.ring.next_item();
-            let (batch, out) = sink.batch(first);
-            let item_from = out.len();
-            let token = match id {
-                Name::MGet | Name::Exists | Name::Touch => None,
-                _ => self.options.token.take(),
-            };
-            if let Some(token) = token {
-                batch.token(token);
-            }
-            from = token.is_none().then_some(item_from);
-            let member = self.options.member_read();
-            match id {
-                Name::MGet => put_get(batch, out, key, Wanted::Value, member),
-                Name::MSet => batch.set(out, key, value, Condition::Always),
-                Name::Exists | Name::Touch => put_get(batch, out, key, Wanted::Expiry, member),
-                _ => batch.del(out, key, Condition::Always),
-            }
-            let entry = match (id, self.current_entry) {
-                // Each element is a reply of its own.
-                (Name::MGet, _) => {
-                    let entry = self.ring.push(Fold::Value, self.protocol);
-                    self.ring.goes_on(entry);
-                    self.ring.add_item(entry);
-                    self.ring.close(entry, &mut self.out);
-                    next += step;
-                    continue;
-                }
-                (_, Some(entry)) => entry,
-                (Name::MSet, None) => self.ring.push(Fold::Done, self.protocol),
-                (_, None) => self.ring.push(Fold::Sum, self.protocol),
-            };
-            self.current_entry = Some(entry);
-            if token.is_some() {
-                self.ring.has_token();
-            }
-            self.ring.add_item(entry);
-            next += step;
-        }
-        if let (false, Some(entry)) = (id == Name::MGet, self.current_entry) {
-            self.ring.close(entry, &mut self.out);
-        }
-        if let (2, Some(from), true) = (args.len(), from, id != Name::MGet) {
-            self.one_item = Some(OneItem {
-                bytes: sink.bytes() - from,
-                form: Form::Key,
-            });
-        }
-        Passed::Whole
-    }
-
     /// A command that names no key, or not as others do.
     fn unkeyed(
         &mut self,
@@ -813,23 +645,7 @@ impl Talk {
             Name::Publish => return self.publish(Kind::Channel, args, sink, host),
             Name::SPublish => return self.publish(Kind::Shard, args, sink, host),
             Name::Ping if self.is_restricted() => return self.ping_restricted(args),
-            Name::Reset if self.awaits_messages(host) => return Passed::Waits,
-            Name::Reset if self.awaits_silence() => return Passed::Waits,
-            Name::Reset => {
-                if self.login.is_some() && !self.leave(sink) {
-                    return Passed::Waits;
-                }
-                (self.queue, self.protocol) = (None, Protocol::Resp2);
-                self.watched.clear();
-                self.end_subscriptions(host);
-                self.options = Options::default();
-                self.client.name.clear();
-                self.client.protocol = 2;
-                host.client_changed(&self.client);
-                let protocol = self.protocol;
-                self.ring
-                    .reply(protocol, &mut self.out, |replies| replies.simple("RESET"));
-            }
+            Name::Reset => return self.reset(sink, host),
             Name::Quit => {
                 self.ok();
                 self.is_ending = true;
@@ -837,6 +653,9 @@ impl Talk {
             Name::Hello => return self.hello(args, sink, host),
             Name::Client if args.len() == 3 && args.get(1).eq_ignore_ascii_case(b"REPLY") => {
                 return self.client_reply(args);
+            }
+            Name::Client if let Some(asked) = Asked::read(args) => {
+                return self.of_tracking(asked, args, host);
             }
             _ => {
                 if let Some(rights) = &self.rights
@@ -859,6 +678,27 @@ impl Talk {
         Passed::Whole
     }
 
+    /// RESET.
+    fn reset(&mut self, sink: &Sink<'_>, host: &dyn Host) -> Passed {
+        if self.awaits_messages(host) || self.awaits_silence() {
+            return Passed::Waits;
+        }
+        if self.login.is_some() && !self.leave(sink) {
+            return Passed::Waits;
+        }
+        (self.queue, self.protocol) = (None, Protocol::Resp2);
+        self.watched.clear();
+        self.end_subscriptions(host);
+        self.options = Options::default();
+        self.client.name.clear();
+        self.client.protocol = 2;
+        host.client_changed(&self.client);
+        let protocol = self.protocol;
+        self.ring
+            .reply(protocol, &mut self.out, |replies| replies.simple("RESET"));
+        Passed::Whole
+    }
+
     fn ok(&mut self) {
         let protocol = self.protocol;
         self.ring
@@ -875,16 +715,6 @@ impl Talk {
 /// Bytes of an argument, at most.
 fn bulk_bytes_max(limits: Limits) -> usize {
     (limits.value_bytes_max as usize).max(BULK_BYTES_MIN)
-}
-
-/// Where a command of one item has key and value. `None` if its key is not the first argument.
-fn form_of(id: Name) -> Option<Form> {
-    match id {
-        Name::Set | Name::SetNx => Some(Form::KeyValue),
-        Name::SetEx | Name::PSetEx => Some(Form::KeyFixedValue),
-        Name::Object | Name::Memory => None,
-        _ => Some(Form::Key),
-    }
 }
 
 /// Whether a command is not queued behind MULTI.

@@ -11,6 +11,7 @@ use crate::slot::SLOTS;
 use super::broker::Broker;
 use super::cores::{CorePorts, OwnCore};
 use super::table::Name;
+use super::tracking::{ClientTracking, KeyTracker};
 
 /// A connection, as CLIENT LIST tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Client {
     pub protocol: u8,
     /// How many channels, patterns and channels of SSUBSCRIBE it subscribes to.
     pub subscriptions: [u32; 3],
+    /// Whether it tracks keys.
+    pub tracking: ClientTracking,
 }
 
 /// What INFO, CONFIG GET, CLUSTER and HELLO tell of the server.
@@ -301,6 +304,16 @@ pub trait Host {
 
     /// The scripts that the node knows. `None`: it runs none.
     fn scripts(&self) -> Option<&dyn ScriptLibrary> {
+        None
+    }
+
+    /// Whether a connection of this number is open.
+    fn is_client(&self, id: u64) -> bool {
+        self.clients().iter().any(|client| client.id == id)
+    }
+
+    /// Where connections track keys. `None`: nowhere.
+    fn tracker(&self) -> Option<&dyn KeyTracker> {
         None
     }
 

@@ -8,6 +8,7 @@ use super::host::{Facts, Host, is_replica};
 use super::message::Kind;
 use super::parser::Arguments;
 use super::table::COMMANDS;
+use super::tracking::{KeyTracker, TrackingFigures};
 use super::words::REDIS_VERSION;
 
 /// A line.
@@ -66,6 +67,7 @@ fn write_section(section: &str, facts: &Facts, host: &dyn Host, text: &mut Strin
                 ("maxclients", facts.clients_max.to_string()),
                 // No command blocks; redis-cli --stat wants the field.
                 ("blocked_clients", "0".to_string()),
+                ("tracking_clients", tracked(host).clients.to_string()),
                 (
                     "pubsub_clients",
                     host.broker().map_or(0, Broker::clients).to_string(),
@@ -152,6 +154,7 @@ fn memory(facts: &Facts) -> Vec<Row> {
 
 fn stats(facts: &Facts, host: &dyn Host) -> Vec<Row> {
     let counts = &facts.counts;
+    let tracked = tracked(host);
     let names = |kind| host.broker().map_or(0, |broker| broker.names(kind) as u64);
     [
         ("total_connections_received", counts.connections),
@@ -167,9 +170,18 @@ fn stats(facts: &Facts, host: &dyn Host) -> Vec<Row> {
         ("pubsub_channels", names(Kind::Channel)),
         ("pubsub_patterns", names(Kind::Pattern)),
         ("pubsubshard_channels", names(Kind::Shard)),
+        ("tracking_total_keys", tracked.keys),
+        ("tracking_total_items", tracked.items),
+        ("tracking_total_prefixes", tracked.prefixes),
     ]
     .map(|(name, count)| (name, count.to_string()))
     .into()
+}
+
+/// What connections track.
+fn tracked(host: &dyn Host) -> TrackingFigures {
+    host.tracker()
+        .map_or_else(TrackingFigures::default, KeyTracker::figures)
 }
 
 /// As in Redis no line tells of an empty database. Keys with an expiry are not counted.

@@ -94,6 +94,8 @@ pub(super) struct KeyState {
     is_armed: bool,
     /// It has an expiry that is past: nobody sees the value any more.
     has_ended: bool,
+    /// A script has read it by a command that only reads.
+    is_read_by_script: bool,
 }
 
 impl KeyState {
@@ -106,6 +108,16 @@ impl KeyState {
 
     pub(super) fn name(&self) -> &[u8] {
         &self.name
+    }
+
+    /// A script reads it by a command that only reads.
+    pub(super) fn note_script_read(&mut self) {
+        self.is_read_by_script = true;
+    }
+
+    /// Whether a script has.
+    pub(super) fn is_read_by_script(&self) -> bool {
+        self.is_read_by_script
     }
 
     /// Its version as it was read; none if it had no value.
@@ -173,6 +185,7 @@ impl KeyState {
             is_disarmed: false,
             is_armed: false,
             has_ended: false,
+            is_read_by_script: self.is_read_by_script,
         };
     }
 
@@ -212,6 +225,7 @@ impl KeyState {
         *self = KeyState {
             name: std::mem::take(&mut self.name),
             version: self.version,
+            is_read_by_script: self.is_read_by_script,
             ..KeyState::default()
         };
         true

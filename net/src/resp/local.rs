@@ -17,7 +17,11 @@ use super::table::Name;
 use super::value_read::{answer_memory, answer_object};
 use super::words::{REDIS_VERSION, WRONG_PASS, unknown_subcommand, wrong_subcommand};
 
-const HELP: [&str; 33] = [
+const HELP: [&str; 42] = [
+    "CACHING (YES|NO)",
+    "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
+    "GETREDIR",
+    "    Return the client ID we are redirecting to when tracking is enabled.",
     "GETNAME",
     "    Return the name of the current connection.",
     "ID",
@@ -49,6 +53,11 @@ const HELP: [&str; 33] = [
     "    Taken and without effect: no connection is ended for its memory alone.",
     "NO-TOUCH (ON|OFF)",
     "    Taken and without effect: a read does not decide what is lost.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Control server assisted client side caching.",
+    "TRACKINGINFO",
+    "    Report tracking status for the current connection.",
     "UNPAUSE",
     "    Taken and without effect.",
 ];
@@ -249,6 +258,27 @@ fn checked_name(name: &[u8]) -> Result<String, Vec<u8>> {
     }
 }
 
+/// The subcommands of CLIENT.
+const CLIENT_SUBCOMMANDS: [&str; 17] = [
+    "id",
+    "getname",
+    "setname",
+    "setinfo",
+    "info",
+    "list",
+    "kill",
+    "pause",
+    "unpause",
+    "no-evict",
+    "no-touch",
+    "help",
+    "reply",
+    "tracking",
+    "caching",
+    "trackinginfo",
+    "getredir",
+];
+
 /// Refuses what a connection says of itself if CLIENT LIST would be long of it.
 fn check_length(what: &str, told: &[u8]) -> Result<(), Vec<u8>> {
     let bytes = told.len();
@@ -259,6 +289,12 @@ fn check_length(what: &str, told: &[u8]) -> Result<(), Vec<u8>> {
         )
         .into_bytes()),
     }
+}
+
+/// Whether CLIENT has a subcommand of this name.
+pub(super) fn is_of_client(name: &[u8]) -> bool {
+    let mut known = CLIENT_SUBCOMMANDS.iter();
+    known.any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
 fn client_command(
@@ -299,11 +335,7 @@ fn client_command(
             }
         }
         (b"help", 2) => replies.help("CLIENT", &HELP),
-        (
-            b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch"
-            | b"help" | b"kill" | b"reply" | b"pause" | b"unpause",
-            _,
-        ) => {
+        _ if is_of_client(&name) => {
             let name = String::from_utf8_lossy(&name);
             wrong_subcommand(&format!("client|{name}"), replies);
         }

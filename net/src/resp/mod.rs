@@ -54,6 +54,8 @@ mod subscriptions;
 mod syntax;
 mod table;
 mod token_text;
+mod tracked;
+mod tracking;
 mod transaction_keys;
 mod under_way;
 mod value_read;
@@ -65,7 +67,7 @@ mod words;
 pub use bound::ReplyBound;
 pub use broker::{Broker, BrokerFull};
 pub use channels::{Channels, subscription_bytes};
-pub use conversation::{Conversation, PushBytes, Received};
+pub use conversation::{Conversation, PushBytes, Received, TrackedBy};
 pub use cores::{CorePorts, OwnCore};
 pub use glob::Steps;
 pub use host::{
@@ -85,3 +87,8 @@ pub use staged::{
 };
 pub use subscriptions::{CHANNEL_BYTES_MAX, SUBSCRIPTIONS_MAX};
 pub use table::{COMMANDS, Command, Name};
+pub use tracked::{TRACKED_KEYS_MAX, TrackedKeys, TrackedPrefixes};
+pub use tracking::{
+    ClientTracking, KeyTracker, OwnChanges, PREFIXES_MAX, TrackingFigures, TrackingOptions,
+    TrackingRefused, TrackingWay,
+};

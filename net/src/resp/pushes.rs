@@ -17,24 +17,44 @@ pub enum Push {
     Message(Arc<Message>),
     /// By a pattern.
     OfPattern(Arc<Message>, Arc<[u8]>),
+    /// A tracked key has changed: the payload of the message.
+    Invalidated(Arc<Message>),
+    /// All keys have.
+    AllInvalidated,
+    /// The connection of this number is gone, which was to be told of tracked keys.
+    RedirectBroken(u64),
 }
+
+/// The channel of RESP2 for keys that have changed.
+const INVALIDATE_CHANNEL: &[u8] = b"__redis__:invalidate";
 
 impl Push {
     /// What a connection that gets it subscribes to, and the channel.
-    pub(super) fn subscription(&self) -> (Kind, &[u8], &[u8]) {
+    pub(super) fn subscription(&self) -> Option<(Kind, &[u8], &[u8])> {
         match self {
-            Push::Message(message) => (message.kind(), message.channel(), message.channel()),
-            Push::OfPattern(message, pattern) => (Kind::Pattern, pattern, message.channel()),
+            Push::Message(message) => Some((message.kind(), message.channel(), message.channel())),
+            Push::OfPattern(message, pattern) => Some((Kind::Pattern, pattern, message.channel())),
+            Push::Invalidated(_) | Push::AllInvalidated | Push::RedirectBroken(_) => None,
         }
+    }
+
+    /// Whether it tells of keys that have changed.
+    fn is_invalidation(&self) -> bool {
+        matches!(self, Push::Invalidated(_) | Push::AllInvalidated)
+    }
+
+    fn is_broken_redirect(&self) -> bool {
+        matches!(self, Push::RedirectBroken(_))
     }
 
     /// Bytes that it takes on the way to the peer, at most.
     pub(super) fn bytes(&self) -> usize {
-        let (message, pattern) = match self {
-            Push::Message(message) => (message, 0),
-            Push::OfPattern(message, pattern) => (message, pattern.len()),
-        };
-        FRAME_BYTES + message.bytes() + pattern
+        FRAME_BYTES
+            + match self {
+                Push::Message(message) | Push::Invalidated(message) => message.bytes(),
+                Push::OfPattern(message, pattern) => message.bytes() + pattern.len(),
+                Push::AllInvalidated | Push::RedirectBroken(_) => 0,
+            }
     }
 
     /// What stands in front of the payload.
@@ -42,6 +62,23 @@ impl Push {
         let mut head = Vec::new();
         let mut replies = Replies::new(&mut head, protocol);
         let message = match self {
+            Push::Invalidated(key) => {
+                begin_invalidation(&mut replies);
+                replies.array(1);
+                replies.bulk_begins(key.payload().len());
+                return head;
+            }
+            Push::AllInvalidated => {
+                begin_invalidation(&mut replies);
+                replies.null();
+                return without_line_end(head);
+            }
+            Push::RedirectBroken(client) => {
+                replies.push(2);
+                replies.bulk(b"tracking-redir-broken");
+                replies.integer(i64::try_from(*client).unwrap_or(i64::MAX));
+                return without_line_end(head);
+            }
             Push::Message(message) => {
                 replies.push(3);
                 replies.bulk(match message.kind() {
@@ -65,8 +102,31 @@ impl Push {
     fn payload(&self) -> &[u8] {
         match self {
             Push::Message(message) | Push::OfPattern(message, _) => message.payload(),
+            Push::Invalidated(key) => key.payload(),
+            Push::AllInvalidated | Push::RedirectBroken(_) => &[],
         }
     }
+}
+
+/// What stands in front of the keys that have changed.
+fn begin_invalidation(replies: &mut Replies<'_>) {
+    match replies.protocol() {
+        Protocol::Resp2 => {
+            replies.push(3);
+            replies.bulk(b"message");
+            replies.bulk(INVALIDATE_CHANNEL);
+        }
+        Protocol::Resp3 => {
+            replies.push(2);
+            replies.bulk(b"invalidate");
+        }
+    }
+}
+
+/// The end of the last line stands behind the payload.
+fn without_line_end(mut head: Vec<u8>) -> Vec<u8> {
+    head.truncate(head.len() - 2);
+    head
 }
 
 /// One of [`Pushes`].
@@ -83,6 +143,10 @@ pub(super) struct Pushes {
     waiting: VecDeque<Waiting>,
     /// Bytes of all of them on the way to the peer.
     bytes: usize,
+    /// How many of them tell of keys that have changed, ...
+    invalidations: usize,
+    /// ... and how many are [`Push::RedirectBroken`].
+    broken_redirects: usize,
     /// The first one is on its way: in this protocol, and so many bytes of it are written.
     begun: Option<(Protocol, usize)>,
 }
@@ -116,14 +180,54 @@ impl Pushes {
     /// One more, behind the replies of the commands of the ring below `behind`.
     pub(super) fn add(&mut self, push: Push, behind: u64) {
         self.bytes += push.bytes();
+        self.invalidations += usize::from(push.is_invalidation());
+        self.broken_redirects += usize::from(push.is_broken_redirect());
         self.waiting.push_back(Waiting { push, behind });
+    }
+
+    /// Whether one waits, and no other.
+    pub(super) fn has_one(&self) -> bool {
+        self.waiting.len() == 1
+    }
+
+    /// Drops what tells of keys that have changed and has not begun to leave.
+    pub(super) fn drop_invalidations(&mut self) {
+        if self.invalidations > 0 {
+            self.drop_those(Push::is_invalidation);
+        }
+    }
+
+    /// Drops what says that a connection is gone and has not begun to leave.
+    pub(super) fn drop_broken_redirects(&mut self) {
+        if self.broken_redirects > 0 {
+            self.drop_those(Push::is_broken_redirect);
+        }
+    }
+
+    fn drop_those(&mut self, is_dropped: fn(&Push) -> bool) {
+        let mut is_begun = self.begun.is_some();
+        self.waiting
+            .retain(|it| std::mem::take(&mut is_begun) || !is_dropped(&it.push));
+        self.count();
+    }
+
+    /// Counts what is left.
+    fn count(&mut self) {
+        self.bytes = self.waiting.iter().map(|it| it.push.bytes()).sum();
+        let invalidations = self.waiting.iter().filter(|it| it.push.is_invalidation());
+        self.invalidations = invalidations.count();
+        let broken = self
+            .waiting
+            .iter()
+            .filter(|it| it.push.is_broken_redirect());
+        self.broken_redirects = broken.count();
+        self.waiting.shrink_to_fit();
     }
 
     /// Drops all that have not begun to leave.
     pub(super) fn clear(&mut self) {
         self.waiting.truncate(usize::from(self.begun.is_some()));
-        self.bytes = self.waiting.iter().map(|it| it.push.bytes()).sum();
-        self.waiting.shrink_to_fit();
+        self.count();
     }
 
     /// Appends what may leave to `out` until that has `bytes_max`: those that wait for the replies
@@ -170,6 +274,8 @@ impl Pushes {
         }
         self.begun = None;
         self.bytes -= first.push.bytes();
+        self.invalidations -= usize::from(first.push.is_invalidation());
+        self.broken_redirects -= usize::from(first.push.is_broken_redirect());
         self.waiting.pop_front();
     }
 }

@@ -181,7 +181,10 @@ impl Staged {
             other => other,
         };
         match request {
-            Ok(Some(request)) => self.keyed(&request, source, replies)?,
+            Ok(Some(request)) => {
+                self.keyed(&request, source, replies)?;
+                self.note_script_read(&request);
+            }
             Ok(None) if command.id == Name::Publish => self.publish(args, source, replies),
             Ok(None) => self.unkeyed(command.id, args, replies),
             Err(fault) => {
@@ -265,6 +268,11 @@ impl Staged {
             if self.bring(key.name(), source) == Err(Unread::Missing) {
                 return Err(MustWait);
             }
+            if key.is_read_by_script()
+                && let Some(state) = self.keys.find_mut(key.name())
+            {
+                state.note_script_read();
+            }
         }
         Ok(())
     }
@@ -310,6 +318,17 @@ impl Staged {
         };
         model.run(request, replies);
         Ok(())
+    }
+
+    /// A script keeps what it has read, and whoever runs it may keep it, too.
+    fn note_script_read(&mut self, request: &Request<'_>) {
+        if !request.is_change() {
+            request.for_each_key(|key| {
+                if let Some(state) = self.keys.find_mut(key) {
+                    state.note_script_read();
+                }
+            });
+        }
     }
 
     /// Reads a key that no command has named before.
@@ -411,6 +430,12 @@ impl Staged {
     /// The names of all keys that commands have named.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.iter().map(KeyState::name)
+    }
+
+    /// The names of the keys that scripts have read by commands that only read.
+    pub fn script_reads(&self) -> impl Iterator<Item = &[u8]> {
+        let read = self.keys.iter().filter(|key| key.is_read_by_script());
+        read.map(KeyState::name)
     }
 
     /// How many keys are changed.

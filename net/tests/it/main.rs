@@ -14,6 +14,7 @@ mod resp_login;
 mod resp_repeats;
 mod resp_shapes;
 mod resp_sides;
+mod resp_tracking;
 mod rights;
 mod runs;
 mod session;

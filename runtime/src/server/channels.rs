@@ -10,11 +10,12 @@
 //! lock is held while something else is waited for. Messages of one publisher keep their order,
 //! because each core has one queue.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use penstock_net::resp::{
-    BrokerFull, CHANNEL_BYTES_MAX, Channels, Kind, Message, Steps, subscription_bytes,
+    BrokerFull, CHANNEL_BYTES_MAX, Channels, Kind, Message, MessageBytes, Steps, subscription_bytes,
 };
 use penstock_shard::publisher::{NoRoom, Posted, Publisher};
 
@@ -22,8 +23,52 @@ use crate::stats::ChannelFigures;
 
 /// Messages that may wait for one core.
 const MAILED_MAX: usize = 1 << 16;
+/// Tracked keys take this part of the places and of the bytes of messages at most: changes of keys
+/// alone do not keep a message from being published.
+const TRACKED_DIVISOR: usize = 2;
 /// Steps that all patterns may take for the longest name of a channel.
 const PATTERN_STEPS_MAX: usize = 1 << 22;
+
+/// A connection that gets a tracked key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Receiver {
+    /// The connection that gets it, ...
+    pub(crate) client: u64,
+    /// ... and the one that tracks it.
+    pub(crate) tracker: u64,
+}
+
+/// A tracked key that has changed, and connections of one core that are told.
+#[derive(Debug)]
+pub(crate) struct Invalidated {
+    pub(crate) key: Arc<Message>,
+    pub(crate) receivers: Box<[Receiver]>,
+    counted: Arc<MessageBytes>,
+}
+
+impl Drop for Invalidated {
+    fn drop(&mut self) {
+        self.counted.give(size_of_val(&*self.receivers));
+    }
+}
+
+/// What is in the mail of a core.
+#[derive(Debug)]
+pub(crate) enum Mailed {
+    /// A message for the subscribers of its channel.
+    Message(Arc<Message>),
+    /// A tracked key has changed.
+    Invalidated(Invalidated),
+    /// All tracked keys have changed.
+    AllInvalidated,
+    /// The connection is gone that gets the keys of another one.
+    RedirectBroke {
+        /// The connection that tracks them, ...
+        tracker: u64,
+        /// ... and the one that it has named.
+        gone: u64,
+    },
+}
 
 /// What one core has of the channels.
 #[derive(Debug)]
@@ -34,7 +79,9 @@ struct CoreChannels {
     /// How many were sent to the core so far, and how many of them its connections have got.
     sent: AtomicU64,
     given: AtomicU64,
-    mail: flume::Sender<Arc<Message>>,
+    /// All tracked keys have changed, and that is in the mail.
+    has_all_invalidated: AtomicBool,
+    mail: flume::Sender<Mailed>,
 }
 
 impl CoreChannels {
@@ -48,9 +95,9 @@ impl CoreChannels {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place in the mail. `false` if there is none.
-    fn takes_place(&self) -> bool {
-        let more = |mailed: usize| (mailed < MAILED_MAX).then_some(mailed + 1);
+    /// Takes a place in the mail. `false` if so many are taken.
+    fn takes_place(&self, places_max: usize) -> bool {
+        let more = |mailed: usize| (mailed < places_max).then_some(mailed + 1);
         self.mailed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
@@ -77,13 +124,14 @@ impl NodeChannels {
         cores: u16,
         bytes_max: usize,
         figures: &Arc<ChannelFigures>,
-    ) -> (NodeChannels, Vec<flume::Receiver<Arc<Message>>>) {
+    ) -> (NodeChannels, Vec<flume::Receiver<Mailed>>) {
         let boxes: Vec<_> = (0..cores).map(|_| flume::unbounded()).collect();
-        let of_core = |(mail, _): &(flume::Sender<Arc<Message>>, _)| CoreChannels {
+        let of_core = |(mail, _): &(flume::Sender<Mailed>, _)| CoreChannels {
             channels: RwLock::default(),
             mailed: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
             given: AtomicU64::new(0),
+            has_all_invalidated: AtomicBool::new(false),
             mail: mail.clone(),
         };
         let channels = NodeChannels {
@@ -112,10 +160,11 @@ impl NodeChannels {
             let longest = CHANNEL_BYTES_MAX;
             let held = self.cores.iter().map(|core| core.read().steps());
             let held = held.map(|steps| steps.over(longest)).sum::<usize>();
-            if held + Steps::of_pattern(name).over(longest) > PATTERN_STEPS_MAX {
+            let steps = held + Steps::of_pattern(name).over(longest);
+            let steps_max = PATTERN_STEPS_MAX;
+            if steps > steps_max {
                 self.figures.names.give(bytes);
-                let steps_max = PATTERN_STEPS_MAX;
-                return Err(BrokerFull::Patterns { steps_max });
+                return Err(BrokerFull::Patterns { steps, steps_max });
             }
         }
         if !own.write().add(kind, name, client) {
@@ -175,7 +224,7 @@ impl NodeChannels {
             if receivers == 0 {
                 continue;
             }
-            if !core.takes_place() {
+            if !core.takes_place(MAILED_MAX) {
                 let messages_max = MAILED_MAX;
                 return Err(BrokerFull::Mail { messages_max });
             }
@@ -220,6 +269,89 @@ impl NodeChannels {
         }
     }
 
+    /// Names that connections ask for, in bytes, ...
+    pub(crate) fn names(&self) -> &MessageBytes {
+        &self.figures.names
+    }
+
+    /// ... and how many they may be.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Mails a key that has changed to connections of each core. `false`: some of them have no room
+    /// for it, and are to be told that all keys have changed.
+    pub(crate) fn mail_invalidated(
+        &self,
+        key: &[u8],
+        receivers: BTreeMap<u16, Vec<Receiver>>,
+    ) -> bool {
+        if receivers.is_empty() {
+            return true;
+        }
+        let (counted, bytes_max) = (&self.figures.messages, self.bytes_max / TRACKED_DIVISOR);
+        let Some(key) = Message::new((Kind::Channel, b"", key), counted, bytes_max) else {
+            return false;
+        };
+        let mut has_all = true;
+        for (core, receivers) in receivers {
+            let core = &self.cores[usize::from(core)];
+            let receivers = receivers.into_boxed_slice();
+            if !counted.take(size_of_val(&*receivers), bytes_max) {
+                has_all = false;
+                continue;
+            }
+            let invalidated = Invalidated {
+                key: Arc::clone(&key),
+                receivers,
+                counted: Arc::clone(counted),
+            };
+            match core.takes_place(MAILED_MAX / TRACKED_DIVISOR) {
+                // A core that has ended has no connections.
+                true => drop(core.mail.send(Mailed::Invalidated(invalidated))),
+                false => has_all = false,
+            }
+        }
+        has_all
+    }
+
+    /// Mails to each core that all tracked keys have changed. There is always room: it is in the
+    /// mail of a core once.
+    pub(crate) fn mail_all_invalidated(&self) {
+        for core in &self.cores {
+            if !core.has_all_invalidated.swap(true, Ordering::SeqCst) {
+                drop(core.mail.send(Mailed::AllInvalidated));
+            }
+        }
+    }
+
+    /// Mails to the core of a connection that tracks keys that the receiver of them is gone. It is
+    /// mailed once for each CLIENT TRACKING.
+    pub(crate) fn mail_redirect_broke(&self, core: u16, receiver: Receiver) {
+        let core = &self.cores[usize::from(core)];
+        let Receiver { client, tracker } = receiver;
+        let gone = client;
+        drop(core.mail.send(Mailed::RedirectBroke { tracker, gone }));
+    }
+
+    /// Whether a null for all keys is in the mail of a core.
+    #[cfg(test)]
+    pub(crate) fn is_all_mailed(&self, core: u16) -> bool {
+        let core = &self.cores[usize::from(core)];
+        core.has_all_invalidated.load(Ordering::SeqCst)
+    }
+
+    /// A core has taken a key that has changed out of its mail.
+    pub(crate) fn took_invalidated(&self, core: u16) {
+        self.cores[usize::from(core)].gives_place();
+    }
+
+    /// A core is about to tell its connections that all tracked keys have changed.
+    pub(crate) fn took_all_invalidated(&self, core: u16) {
+        let core = &self.cores[usize::from(core)];
+        core.has_all_invalidated.store(false, Ordering::SeqCst);
+    }
+
     /// Bytes that are left for messages.
     pub(crate) fn messages_left(&self) -> usize {
         self.bytes_max.saturating_sub(self.figures.messages.held())
@@ -230,9 +362,13 @@ impl NodeChannels {
         self.figures.subscriber_ended();
     }
 
-    pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+    /// How many connections of one core, or of all, subscribe to a name.
+    pub(crate) fn subscribers(&self, core: Option<u16>, kind: Kind, name: &[u8]) -> usize {
         let of_core = |core: &CoreChannels| core.read().subscribers(kind, name);
-        self.cores.iter().map(of_core).sum()
+        match core {
+            Some(core) => of_core(&self.cores[usize::from(core)]),
+            None => self.cores.iter().map(of_core).sum(),
+        }
     }
 
     /// Shows each name of a kind once, until `visit` answers `false`.
@@ -272,7 +408,7 @@ impl Post {
             // Before it is there: who waits for all that were sent waits for too many then.
             core.sent.fetch_add(1, Ordering::Relaxed);
             // A core that has ended has no receivers.
-            drop(core.mail.send(Arc::clone(&message)));
+            drop(core.mail.send(Mailed::Message(Arc::clone(&message))));
         }
         self.receivers
     }
@@ -315,7 +451,14 @@ impl Publisher for ScriptPublisher {
 mod tests {
     use super::*;
 
-    type Mail = Vec<flume::Receiver<Arc<Message>>>;
+    type Mail = Vec<flume::Receiver<Mailed>>;
+
+    fn message_of(mailed: Mailed) -> Arc<Message> {
+        match mailed {
+            Mailed::Message(message) => message,
+            other => panic!("a message was mailed: {other:?}"),
+        }
+    }
 
     fn of_two_cores(bytes_max: usize) -> (Arc<NodeChannels>, Mail) {
         let (channels, mail) = NodeChannels::new(2, bytes_max, &Arc::default());
@@ -341,10 +484,11 @@ mod tests {
         channels.subscribe(0, news, 9).expect("there is room");
         assert_eq!(publish(b"2"), Ok(4));
         assert_eq!((mail[0].len(), mail[1].len()), (1, 2));
-        assert_eq!(channels.subscribers(Kind::Channel, b"news"), 3);
+        assert_eq!(channels.subscribers(None, Kind::Channel, b"news"), 3);
+        assert_eq!(channels.subscribers(Some(1), Kind::Channel, b"news"), 2);
         // Who has gone meanwhile gets nothing.
         channels.unsubscribe(1, news, 7);
-        let message = mail[1].recv().expect("it was mailed");
+        let message = message_of(mail[1].recv().expect("it was mailed"));
         let mut seen = Vec::new();
         channels.deliver(1, &message, |client, pattern| {
             seen.push((client, pattern.is_some()));

@@ -36,10 +36,11 @@ use super::listen;
 use super::lostfound::keep_lostfound;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
-use super::resp_tasks::{RespPort, Subscribers, deliver_messages, serve_resp};
+use super::resp_tasks::{RespPort, Subscribers, deliver_mail, serve_resp};
 use super::scripts::LoggedScripts;
 use super::secured::{Secured, shake_hands};
 use super::signal::Signal;
+use super::tracking::ShardTracker;
 use crate::cluster::ProvenLink;
 use crate::config::IoMode;
 use crate::disk::patiently;
@@ -175,6 +176,10 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         execution.serve_scripts(Box::new(scripts));
         let publisher = ScriptPublisher(Arc::clone(resp.host.channels()));
         execution.serve_publisher(Box::new(publisher));
+        engine.shard.serve_tracker(Box::new(ShardTracker {
+            tracking: Arc::clone(resp.host.tracking()),
+            shard: start.shard.shard,
+        }));
         drop(engine);
         let entry = Rc::new(
             resp.host
@@ -191,11 +196,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         }
         let entry_port = port(Rc::clone(&entry));
         listeners.push((resp.entry, Speech::Resp(entry_port.clone())));
-        monoio::spawn(deliver_messages(
-            Rc::clone(&core),
-            entry_port,
-            resp.messages,
-        ));
+        monoio::spawn(deliver_mail(Rc::clone(&core), entry_port, resp.messages));
         host = Some(entry);
     }
     monoio::spawn(read_mail(Rc::clone(&core), start.inbox, host));

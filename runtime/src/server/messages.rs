@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use penstock_net::program::ServedSchema;
-use penstock_net::resp::Message;
 use penstock_net::users::Users;
 use penstock_shard::Mail;
 use penstock_shard::cluster::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
 
 use super::audit::Audit;
+use super::channels::Mailed;
 use super::error::ServeError;
 use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
@@ -73,8 +73,8 @@ pub(crate) struct RespStart {
     /// On the port of the core, if it has one.
     pub(crate) own: Option<TcpListener>,
     pub(crate) host: RespHost,
-    /// Messages for subscribers of the core.
-    pub(crate) messages: flume::Receiver<Arc<Message>>,
+    /// Messages for subscribers of the core, and changes of tracked keys.
+    pub(crate) messages: flume::Receiver<Mailed>,
 }
 
 /// What a core is made of; moves to its thread.

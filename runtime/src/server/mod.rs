@@ -44,6 +44,7 @@ mod signal;
 mod signals;
 mod stalled_threads;
 mod supervisor;
+mod tracking;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

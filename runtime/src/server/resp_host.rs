@@ -14,7 +14,8 @@ use penstock_net::program::ServedSchema;
 use penstock_net::request::Verb;
 use penstock_net::resp::{
     Broker, BrokerFull, COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host,
-    Kind, Name, OwnCore, ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand,
+    KeyTracker, Kind, Name, OwnCore, ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange,
+    SlowCommand, TrackingFigures, TrackingOptions, TrackingRefused,
 };
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -27,6 +28,7 @@ use tracing::warn;
 use super::channels::NodeChannels;
 use super::hashing::Hashing;
 use super::listen::KEEPALIVE_S;
+use super::tracking::{ClientPlace, NodeTracking};
 use crate::cluster::plan::file::ClusterFile;
 use crate::config::Config;
 use crate::startup::node::Node;
@@ -47,6 +49,7 @@ struct Open {
     client: Client,
     /// Its socket, which is closed when the entry is gone, and never before.
     descriptor: RawFd,
+    place: ClientPlace,
 }
 
 impl RespClients {
@@ -56,7 +59,12 @@ impl RespClients {
 
     /// A connection between these addresses was accepted, whose socket stays open until
     /// [`RespClients::remove`].
-    pub(crate) fn add(&self, address: &str, local_address: &str, descriptor: RawFd) -> Client {
+    pub(crate) fn add(
+        &self,
+        address: &str,
+        local_address: &str,
+        (descriptor, place): (RawFd, ClientPlace),
+    ) -> Client {
         let client = Client {
             id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             address: address.to_string(),
@@ -68,6 +76,7 @@ impl RespClients {
         let open = Open {
             client: client.clone(),
             descriptor,
+            place,
         };
         self.all().insert(client.id, open);
         client
@@ -82,6 +91,14 @@ impl RespClients {
             crate::system::shut_down_socket(open.descriptor);
         }
         open.is_some()
+    }
+
+    /// Where a connection is, and where the other one is that it names, if that is of the same
+    /// user.
+    fn places(&self, id: u64, other: u64) -> Option<(ClientPlace, ClientPlace)> {
+        let all = self.all();
+        let (open, other) = (all.get(&id)?, all.get(&other)?);
+        (open.client.user == other.client.user).then_some((open.place, other.place))
     }
 
     /// A connection has ended.
@@ -185,6 +202,8 @@ pub(crate) struct RespHost {
     hashing: Arc<Hashing>,
     /// Of all cores.
     channels: Arc<NodeChannels>,
+    /// The keys that connections track, of all cores.
+    tracking: Arc<NodeTracking>,
     /// The scripts that clients have sent, of all cores.
     scripts: Arc<ScriptTexts>,
     /// That of the core's shard.
@@ -208,6 +227,9 @@ impl RespHost {
         if let Some(view) = &cluster {
             warn_of_ports(announced_cores, view);
         }
+        let channels = Arc::new(channels);
+        let tracked_bytes_max = node.channel_bytes_max();
+        let tracking = NodeTracking::new(node.shards(), tracked_bytes_max, &channels);
         RespHost {
             facts: Facts {
                 version: env!("CARGO_PKG_VERSION"),
@@ -243,7 +265,8 @@ impl RespHost {
             counting: Counting::new(node.shards()),
             cluster: Arc::new(RwLock::new(cluster)),
             hashing: Arc::default(),
-            channels: Arc::new(channels),
+            channels,
+            tracking: Arc::new(tracking),
             scripts: Arc::default(),
             schema: Arc::default(),
             ahead_ms: Arc::default(),
@@ -312,6 +335,11 @@ impl RespHost {
     /// The channels of all cores.
     pub(super) fn channels(&self) -> &Arc<NodeChannels> {
         &self.channels
+    }
+
+    /// The keys that connections track, of all cores.
+    pub(super) fn tracking(&self) -> &Arc<NodeTracking> {
+        &self.tracking
     }
 
     /// The core whose connections these are.
@@ -499,6 +527,35 @@ impl Host for RespHost {
     fn broker(&self) -> Option<&dyn Broker> {
         Some(self)
     }
+
+    fn is_client(&self, id: u64) -> bool {
+        self.clients.all().contains_key(&id)
+    }
+
+    fn tracker(&self) -> Option<&dyn KeyTracker> {
+        Some(self)
+    }
+}
+
+impl KeyTracker for RespHost {
+    fn begin(&self, client: u64, options: &TrackingOptions) -> Result<(), TrackingRefused> {
+        let receiver = options.redirect.unwrap_or(client);
+        let places = self.clients.places(client, receiver);
+        let (place, receiver) = places.ok_or(TrackingRefused::NoSuchClient)?;
+        self.tracking.begin(client, place, receiver.core, options)
+    }
+
+    fn end(&self, client: u64) {
+        self.tracking.end(client);
+    }
+
+    fn reads(&self, client: u64, key: &[u8]) {
+        self.tracking.reads(client, key);
+    }
+
+    fn figures(&self) -> TrackingFigures {
+        self.tracking.figures()
+    }
 }
 
 impl Broker for RespHost {
@@ -525,7 +582,9 @@ impl Broker for RespHost {
     }
 
     fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
-        self.channels.subscribers(kind, name)
+        // A client of a cluster adds up what the ports of all cores tell.
+        let core = self.own.map(|own| own.core);
+        self.channels.subscribers(core, kind, name)
     }
 
     fn visit_names(&self, kind: Kind, visit: &mut dyn FnMut(&[u8]) -> bool) {

@@ -8,15 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_net::auth::{Challenge, Transport};
-use penstock_net::resp::{Conversation, Message, Push, Received, ReplyBound};
+use penstock_net::resp::{Conversation, Message, Push, Received, ReplyBound, TrackedBy};
+use penstock_shard::tracking::writer_of;
 use penstock_shard::{Event, Outside, SessionId};
 
+use super::channels::{Mailed, Receiver};
 use super::connection::Connection;
 use super::core::Core;
 use super::halves::{ReadHalf, WriteHalf};
 use super::inlet::Brought;
 use super::kept::{BUFFER_BYTES, BUFFER_BYTES_BUSY, Kept};
 use super::resp_host::RespHost;
+use super::tracking::ClientPlace;
 
 /// Replies that no shard counts, beyond which it is told at once, in bytes.
 const REPLY_BYTES_FREE: usize = 4 << 10;
@@ -137,6 +140,28 @@ impl RespConnection {
             conversation.bound_replies(self.reply_bound(core));
             conversation.receive(push, self.host.channels().messages_left())
         };
+        self.received(core, received);
+    }
+
+    /// A tracked key has changed; without a key all have.
+    fn invalidate(&self, core: &Core, key: Option<Arc<Message>>, by: TrackedBy) {
+        let received = {
+            let mut conversation = self.conversation.borrow_mut();
+            conversation.set_rights(core.rights_of(self.session()));
+            conversation.bound_replies(self.reply_bound(core));
+            conversation.invalidate(key, by, self.host.channels().messages_left())
+        };
+        self.received(core, received);
+    }
+
+    /// The connection of this number is gone, which this one may have named by REDIRECT.
+    fn redirect_broke(&self, gone: u64) {
+        let mut conversation = self.conversation.borrow_mut();
+        conversation.redirect_broke(gone, &*self.host);
+        self.connection.has_output.set();
+    }
+
+    fn received(&self, core: &Core, received: Received) {
         match received {
             Received::Passed => {}
             Received::Waits => {
@@ -163,38 +188,106 @@ impl RespConnection {
     }
 }
 
-/// Gives the messages in the mail of a core to its connections. When that has taken many steps,
-/// others have their turn.
-pub(super) async fn deliver_messages(
-    core: Rc<Core>,
-    port: RespPort,
-    messages: flume::Receiver<Arc<Message>>,
-) {
+/// Gives what is in the mail of a core to its connections. When that has taken many steps, others
+/// have their turn.
+pub(super) async fn deliver_mail(core: Rc<Core>, port: RespPort, mail: flume::Receiver<Mailed>) {
     let mut steps = 0;
-    while let Ok(message) = messages.recv_async().await {
-        let subscribers = &port.subscribers.0;
-        let number = port.host.number_of_core();
-        let mut given = 1;
-        let of_patterns = port
-            .host
-            .channels()
-            .deliver(number, &message, |id, pattern| {
-                let connection = subscribers.borrow().get(&id).cloned();
-                if let Some(connection) = connection {
-                    let message = Arc::clone(&message);
-                    let push = match pattern {
-                        None => Push::Message(message),
-                        Some(pattern) => Push::OfPattern(message, Arc::clone(pattern)),
-                    };
-                    connection.receive(&core, push);
-                    given += 1;
-                }
-            });
-        drop(message);
-        steps += of_patterns + given * PUSH_STEPS;
+    while let Ok(mailed) = mail.recv_async().await {
+        let delivery = port.deliver(&core, mailed);
+        steps += delivery.steps;
+        for receiver in &delivery.receivers {
+            if steps >= STEPS_AT_ONCE {
+                steps = 0;
+                monoio::time::sleep(PUSH_PAUSE).await;
+            }
+            port.invalidate(&core, *receiver, delivery.key.as_ref());
+            steps += PUSH_STEPS;
+        }
         if steps >= STEPS_AT_ONCE {
             steps = 0;
             monoio::time::sleep(PUSH_PAUSE).await;
+        }
+    }
+}
+
+/// Connections that get a tracked key, or a null for all keys.
+#[derive(Default)]
+struct Delivery {
+    key: Option<Arc<Message>>,
+    receivers: Box<[Receiver]>,
+    /// Steps that were taken already.
+    steps: usize,
+}
+
+impl RespPort {
+    fn connection(&self, id: u64) -> Option<Rc<RespConnection>> {
+        self.subscribers.0.borrow().get(&id).cloned()
+    }
+
+    /// Gives what was in the mail to the connections that it is for, but for tracked keys: those
+    /// are to be given to the receivers of the delivery.
+    fn deliver(&self, core: &Core, mailed: Mailed) -> Delivery {
+        let number = self.host.number_of_core();
+        let channels = self.host.channels();
+        let mut delivery = Delivery {
+            steps: PUSH_STEPS,
+            ..Delivery::default()
+        };
+        match mailed {
+            Mailed::Message(message) => delivery.steps = self.deliver_message(core, message),
+            Mailed::Invalidated(invalidated) => {
+                channels.took_invalidated(number);
+                delivery.key = Some(Arc::clone(&invalidated.key));
+                delivery.receivers = invalidated.receivers.clone();
+            }
+            Mailed::AllInvalidated => {
+                channels.took_all_invalidated(number);
+                delivery.receivers = self.host.tracking().receivers_of_all(number).into();
+            }
+            Mailed::RedirectBroke { tracker, gone } => {
+                if let Some(connection) = self.connection(tracker) {
+                    connection.redirect_broke(gone);
+                }
+            }
+        }
+        delivery
+    }
+
+    fn deliver_message(&self, core: &Core, message: Arc<Message>) -> usize {
+        let mut given = 1;
+        let number = self.host.number_of_core();
+        let channels = self.host.channels();
+        let of_patterns = channels.deliver(number, &message, |id, pattern| {
+            if let Some(connection) = self.connection(id) {
+                let message = Arc::clone(&message);
+                let push = match pattern {
+                    None => Push::Message(message),
+                    Some(pattern) => Push::OfPattern(message, Arc::clone(pattern)),
+                };
+                connection.receive(core, push);
+                given += 1;
+            }
+        });
+        of_patterns + given * PUSH_STEPS
+    }
+
+    /// Gives a connection a tracked key. If it is gone, the one that tracks the key gets that.
+    fn invalidate(&self, core: &Core, receiver: Receiver, key: Option<&Arc<Message>>) {
+        let Receiver { client, tracker } = receiver;
+        let by = match client == tracker {
+            true => TrackedBy::ThisConnection,
+            false => TrackedBy::AnotherConnection,
+        };
+        match self.connection(client) {
+            Some(connection) if !connection.connection.is_shut.get() => {
+                connection.invalidate(core, key.cloned(), by);
+            }
+            _ if client == tracker => {}
+            _ => {
+                if let Some(its_core) = self.host.tracking().broke(receiver) {
+                    self.host.channels().mail_redirect_broke(its_core, receiver);
+                }
+            }
         }
     }
 }
@@ -208,9 +301,12 @@ pub(super) fn serve_resp(
     (reader, writer): (ReadHalf, WriteHalf),
 ) {
     let host = &port.host;
-    let client = host
-        .clients
-        .add(addresses.0, addresses.1, connection.descriptor());
+    let place = ClientPlace {
+        core: host.number_of_core(),
+        writer: writer_of(host.number_of_core(), connection.session),
+    };
+    let socket = (connection.descriptor(), place);
+    let client = host.clients.add(addresses.0, addresses.1, socket);
     let id = client.id;
     let mut conversation = Conversation::new(client, host.limits(), host.is_clustered());
     if let Some(transport) = must_log_in {

@@ -16,6 +16,8 @@ mod spread;
 mod table;
 mod text_tokens;
 mod tools;
+mod tracking;
+mod tracking_table;
 mod watching;
 
 use std::io::{ErrorKind, Read, Write};

@@ -189,6 +189,10 @@ impl<P: Blocks> Execution<P> {
     fn fire(&mut self, now: Now, timer: Timer, id: CellId, reads: &mut usize) -> Fired {
         let mut chain = std::mem::take(&mut self.firing.chain);
         chain.clear();
+        // Whoever has met the key has not asked for its effects.
+        if let Some(changed) = self.store.data_mut().changed_keys() {
+            changed.asks(None);
+        }
         chain.push((timer.hash, id));
         let fired = self.fire_chain(now, timer, &mut chain, reads);
         self.firing.chain = chain;

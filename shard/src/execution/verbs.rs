@@ -352,6 +352,9 @@ fn get<P: Blocks>(
             if !is_used {
                 store.keys_mut().touch(id);
             }
+            if let Some(expiry_ms) = key.at.expiry_ms {
+                store.data_mut().note_shown(key.at.key, expiry_ms);
+            }
         }
         None => head.write_telling(out.written(), None, context.standing, &[]),
     }

@@ -31,6 +31,7 @@ impl<P: Blocks> Shard<P> {
         level: AckLevel,
     ) -> Progress {
         let mut run = self.begin_batch(step.now, arrival, header, batch.len(), level);
+        self.note_writer(Origin::Here, arrival.id);
         let mut ahead = Upcoming::new();
         let mut progress = Progress::Whole;
         while run.next < batch.len() {

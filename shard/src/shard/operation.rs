@@ -33,6 +33,7 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         pieces: &mut Pieces,
     ) -> Disposition {
+        self.note_writer(operation.origin, operation.address.session);
         match ItemForm::of(operation.item) {
             ItemForm::Common => {}
             ItemForm::Apply => return self.apply_item(now, operation, pieces),

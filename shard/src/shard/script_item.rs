@@ -189,12 +189,30 @@ impl<P: Blocks> Shard<P> {
             }) => Outcome::IsOf(slot),
             Some(ran) => {
                 ran.touch(&mut self.execution.store);
+                self.note_script(operation, &ran);
                 let ended = self.end_script(now, operation, request, &ran, &mut reply, pieces);
                 Outcome::Done(ended)
             }
         };
         self.execution.script_reply.keep(reply);
         outcome
+    }
+
+    /// Notes what a script has read, and which of that expires. What it changes is noted behind it.
+    fn note_script(&mut self, operation: &Operation<'_>, ran: &RanScript) {
+        let execution = &mut self.execution;
+        let data = execution.store.data_mut();
+        if data.changed_keys().is_none() {
+            return;
+        }
+        // The port has noted what commands read. A script may stand behind MULTI.
+        let session = operation.address.session;
+        let writer = operation.origin.writer(execution.setup.shard(), session);
+        let reads = ran.staged.script_reads();
+        execution.tracking.read_by_script(writer, reads);
+        for id in ran.used() {
+            data.note_cell_shown(*id);
+        }
     }
 
     /// Answers a script that has run to its end, or has it wait for what it wants.

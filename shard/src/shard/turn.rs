@@ -93,6 +93,9 @@ impl<P: Blocks> Shard<P> {
             linked.and_then(|it| it.deadline_us(now.us)),
             self.execution.replica_waits.deadline_us(),
             self.execution.keyspaces.deadline_us(),
+            self.execution
+                .tracking
+                .deadline_us(now, store.data().time_ms()),
         ]
         .into_iter()
         .flatten()

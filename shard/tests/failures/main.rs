@@ -47,6 +47,7 @@ mod server;
 mod shown;
 mod spread;
 mod tokens;
+mod tracking;
 mod watching;
 
 use std::collections::{BTreeMap, HashSet};

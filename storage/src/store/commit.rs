@@ -292,6 +292,7 @@ impl<P: Blocks> Store<P> {
         if changed.is_deleted() {
             self.data.deletions.push_back((lsn, slot, hash, version));
         }
+        self.data.note_changed(id);
     }
 }
 

@@ -12,6 +12,7 @@
 use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
+use crate::store::changed_keys::ChangedKeys;
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
 use crate::store::flush_marks::Flushes;
@@ -44,6 +45,8 @@ pub struct Data {
     pub(super) horizons: Horizons,
     /// The keys that have left the index lately, once somebody has asked.
     pub(super) removals: Option<Box<Removals>>,
+    /// The keys that have changed, while somebody wants to know.
+    pub(super) changed: Option<Box<ChangedKeys>>,
     pub(super) clock: Clock,
     pub(super) flushes: Flushes,
     /// Deletions in log order, by slot, hash and version, that leave the index once they are
@@ -65,6 +68,7 @@ impl Data {
             numbering: Numbering::new(epoch, sequences),
             horizons: Horizons::default(),
             removals: None,
+            changed: None,
             clock: Clock::new(loaded.time_ms),
             flushes: Flushes::default(),
             deletions: VecDeque::new(),

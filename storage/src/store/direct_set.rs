@@ -88,6 +88,7 @@ impl<P: Blocks> Store<P> {
         numbering.go_on_behind(partition, version);
         cleaning.note_record();
         live.moves(before, place);
+        data.note_changed(id);
         Some((lsn, version))
     }
 }

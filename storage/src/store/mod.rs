@@ -3,6 +3,7 @@
 
 // ---- pages
 pub(crate) mod change;
+pub(crate) mod changed_keys;
 pub mod cleaning;
 pub mod clock;
 pub(crate) mod cold;
@@ -40,6 +41,7 @@ pub mod versions;
 pub use crate::memory::keys::{Found, Keys, PREFETCH_KEYS_MAX, TimedKey};
 
 pub use change::Change;
+pub use changed_keys::{ChangedKeys, NOTED_BYTES_MAX, Noted, Writer};
 pub use cleaning::Cleaning;
 pub use cold::{AdmitError, aligned_span, part_read};
 pub use commit::{ChangeKey, Committed, NoRoom, TokenPart};

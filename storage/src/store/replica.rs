@@ -261,6 +261,7 @@ impl<P: Blocks> Store<P> {
         self.data.keys.mark_deleted(KeyHome { slot, hash }, id);
         // It stays in memory until that is durable.
         self.data.keys.set_change(id, version, packed, Some(lsn));
+        self.data.note_changed(id);
         Some(lsn)
     }
 

@@ -62,6 +62,11 @@ impl Queue {
         self.bytes
     }
 
+    /// Its commands, in their order.
+    pub(super) fn kept(&self) -> &[KeptArguments] {
+        &self.commands
+    }
+
     /// Keeps a command. The error names the limit that leaves no room for it.
     fn keep(&mut self, args: Arguments<'_>, bytes_max: usize) -> Result<(), String> {
         let kept = KeptArguments::of(args);
@@ -244,6 +249,9 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, self.watched.len(), words);
+        if self.is_tracking() {
+            self.note_queued(host);
+        }
         self.queue = None;
         self.watched.clear();
         let entry = self.push_script();

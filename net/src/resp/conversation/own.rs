@@ -75,6 +75,9 @@ impl Talk {
         }
         let subject = self.ring.subject();
         subject.set(Name::KvGet, key, args.len(), slot_of(key));
+        if self.is_tracking() {
+            self.note_reads(std::iter::once(key), host);
+        }
         let member = self.options.member_read();
         let (batch, out) = sink.batch(self.ring.next_item());
         put_get(batch, out, key, Wanted::Value, member);

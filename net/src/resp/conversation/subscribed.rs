@@ -14,6 +14,7 @@ use super::super::reply::{Protocol, Replies};
 use super::super::sink::Sink;
 use super::super::subscriptions::{SUBSCRIPTIONS_MAX, Subscriptions};
 use super::super::table::{Command, Name};
+use super::super::tracking::Tracking;
 use super::super::words;
 use super::{CROSS_SLOT, Conversation, OUT_BYTES_MAX, OUT_BYTES_MIN, Passed, Talk};
 
@@ -44,6 +45,8 @@ pub(super) struct Pauses {
 pub(super) struct Subscribed {
     pub(super) subscriptions: Subscriptions,
     pub(super) pushes: Pushes,
+    /// The keys that it tracks.
+    pub(super) tracking: Option<Tracking>,
     /// A command ends subscriptions when the core has given out so many messages.
     ends_behind: Option<u64>,
 }
@@ -111,7 +114,7 @@ impl Conversation {
 }
 
 impl Talk {
-    fn subscribed_mut(&mut self) -> &mut Subscribed {
+    pub(super) fn subscribed_mut(&mut self) -> &mut Subscribed {
         self.subscribed.get_or_insert_default()
     }
 
@@ -357,8 +360,9 @@ impl Talk {
         host.client_changed(&self.client);
     }
 
-    /// Ends all subscriptions.
+    /// Ends all subscriptions, and the tracking of keys.
     pub(super) fn end_subscriptions(&mut self, host: &dyn Host) {
+        self.stop_tracking(host);
         let Some(subscribed) = self.subscribed.take() else {
             return;
         };
@@ -432,8 +436,16 @@ impl Talk {
         Passed::Whole
     }
 
+    /// Bytes of messages that may wait for the peer, of so many that are left for all.
+    pub(super) fn waiting_bytes_max(&self, messages_left: usize) -> usize {
+        let share = messages_left.min(self.bound.left) / SHARE_DIVISOR;
+        share.max(WAITING_BYTES_MIN).min(self.bound.one)
+    }
+
     fn receive(&mut self, push: Push, messages_left: usize) -> Received {
-        let (kind, name, channel) = push.subscription();
+        let Some((kind, name, channel)) = push.subscription() else {
+            return Received::Passed;
+        };
         let bytes = push.bytes();
         let is_wanted = self
             .subscribed
@@ -442,8 +454,7 @@ impl Talk {
         if !is_wanted || !may_read(self.rights.as_deref(), Kind::Channel, channel) {
             return Received::Passed;
         }
-        let share = messages_left.min(self.bound.left) / SHARE_DIVISOR;
-        let bytes_max = share.max(WAITING_BYTES_MIN).min(self.bound.one);
+        let bytes_max = self.waiting_bytes_max(messages_left);
         let behind = self.ring.next_entry();
         let pushes = &mut self.subscribed_mut().pushes;
         // Who has taken all before gets one, however long it is.
@@ -459,6 +470,7 @@ impl Talk {
     /// replies, and messages whose turn has come.
     fn take_out(&mut self, into: &mut Vec<u8>) {
         let bytes_left = self.bound.left;
+        self.drop_undeliverable();
         let Some(subscribed) = &mut self.subscribed else {
             std::mem::swap(&mut self.out, into);
             return;
@@ -489,7 +501,7 @@ impl Talk {
 
 /// Whether a user may subscribe to a channel, or to all channels of a pattern: the names of
 /// channels are judged as keys are.
-fn may_read(rights: Option<&Rights>, kind: Kind, name: &[u8]) -> bool {
+pub(super) fn may_read(rights: Option<&Rights>, kind: Kind, name: &[u8]) -> bool {
     let begin = match kind {
         Kind::Pattern => glob::literal_prefix(name),
         Kind::Channel | Kind::Shard => name,

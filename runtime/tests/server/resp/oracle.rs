@@ -12,6 +12,7 @@ use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
+use super::tracking_table::{TRACKED, TRACKING_TABLE};
 use super::{Talk, encode, folder, start, words_of};
 use crate::cluster::nodes::free_address;
 
@@ -47,6 +48,7 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
     // The last line of the table ends the connection.
     let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
+    let lines = lines.chain(TRACKING_TABLE.lines());
     let lines = lines.chain(TABLE.lines());
     let lines = lines.filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with('#'));
@@ -199,7 +201,13 @@ fn messages_are_those_of_valkey_byte_by_byte() {
     for shards in ["1", "2"] {
         let name = format!("resp-messages-beside-{shards}");
         let ours = start(&name, &["--shards", shards]);
-        for (protocol, lines) in [("2", MESSAGES), ("3", MESSAGES), ("2", &restricted)] {
+        let lines = [
+            ("2", MESSAGES),
+            ("3", MESSAGES),
+            ("2", &restricted),
+            ("3", TRACKED),
+        ];
+        for (protocol, lines) in lines {
             let theirs = answers(peer.address, protocol, lines);
             let ours = answers(ours.address, protocol, lines);
             assert_eq!(ours, theirs, "RESP{protocol}");

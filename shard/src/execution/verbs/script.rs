@@ -243,6 +243,11 @@ pub(crate) fn named_keys<P: Blocks>(
 }
 
 impl RanScript {
+    /// The cells of the keys that it has read and found.
+    pub(crate) fn used(&self) -> &[CellId] {
+        &self.used
+    }
+
     /// Notes that the keys were used: what a script reads stays in memory.
     pub(crate) fn touch<P: Blocks>(&self, store: &mut Store<P>) {
         for id in &self.used {

@@ -1,0 +1,161 @@
+//! Who is told of keys that change: clients that keep values of their own (CLIENT TRACKING).
+//!
+//! A shard knows no clients: the shell that makes a shard gives it an implementation. The shard
+//! notes what changes in a step ([`ChangedKeys`]), and tells it when the step ends. No answer of
+//! the step has left then. While nobody wants to know, a step costs two branches, and a change one.
+
+use penstock_storage::io::Blocks;
+use penstock_storage::store::{Data, Noted, Store, Writer};
+
+use crate::cluster::ClusterMember;
+use crate::mail::SessionId;
+use crate::now::Now;
+use crate::requests::parking::Origin;
+use crate::shard::Shard;
+
+/// Who is told of keys that change.
+pub trait Tracker {
+    /// Whether anybody wants to know. Asked as each step begins: a reader that wants to know is one
+    /// before the step that shows him a value.
+    fn is_wanted(&self) -> bool;
+
+    /// A key has changed: it has this expiry now, and this connection has asked for the change.
+    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>);
+
+    /// A value of a key was shown that expires then.
+    fn shown(&self, key: &[u8], expiry_ms: u64);
+
+    /// A script of this connection has read a key.
+    fn read_by_script(&self, key: &[u8], writer: Writer);
+
+    /// Any key may have changed, and changes may come that nobody tells.
+    fn all_changed(&self);
+
+    /// It is so late, in unix milliseconds. When the next value expires that was shown.
+    fn expire(&self, time_ms: u64) -> Option<u64>;
+}
+
+/// The connection of a shard, as changes of keys name it.
+#[must_use]
+pub fn writer_of(shard: u16, session: SessionId) -> Writer {
+    let session = u64::from(session.generation) << 32 | u64::from(session.index);
+    Writer { shard, session }
+}
+
+/// What a shard tells of keys that change.
+#[derive(Default)]
+pub(crate) struct Tracking {
+    tracker: Option<Box<dyn Tracker>>,
+    /// When the next value expires that was shown.
+    next_expiry_ms: Option<u64>,
+    /// The number of the partitions that this node answers for.
+    served: u64,
+}
+
+impl Tracking {
+    /// This one is told from now on.
+    pub(crate) fn begin(&mut self, tracker: Box<dyn Tracker>) {
+        self.tracker = Some(tracker);
+    }
+
+    /// A step begins.
+    #[inline]
+    pub(crate) fn step_begins(&mut self, data: &mut Data) {
+        if let Some(tracker) = &self.tracker {
+            data.note_changed_keys(tracker.is_wanted());
+            match data.changed_keys() {
+                Some(changed) => changed.asks(None),
+                None => self.next_expiry_ms = None,
+            }
+        }
+    }
+
+    /// A step ends: tells what it has changed.
+    #[inline]
+    pub(crate) fn step_ends<P: Blocks>(
+        &mut self,
+        store: &mut Store<P>,
+        linked: Option<&ClusterMember<P::Block>>,
+        ends_turn: bool,
+    ) {
+        if store.data_mut().changed_keys().is_some() {
+            self.notify(store, linked, ends_turn);
+        }
+    }
+
+    /// Any key may have changed for all that this shard knows.
+    pub(crate) fn note_all(data: &mut Data) {
+        if let Some(changed) = data.changed_keys() {
+            changed.note_all();
+        }
+    }
+
+    #[cold]
+    fn notify<P: Blocks>(
+        &mut self,
+        store: &mut Store<P>,
+        linked: Option<&ClusterMember<P::Block>>,
+        ends_turn: bool,
+    ) {
+        let time_ms = store.data().time_ms();
+        let (Some(tracker), Some(changed)) = (&self.tracker, store.data_mut().changed_keys())
+        else {
+            return;
+        };
+        // What another node writes from now on is not told here.
+        let served = linked.map_or(0, ClusterMember::served_changes);
+        let serves_others = std::mem::replace(&mut self.served, served) != served;
+        if changed.are_all() || serves_others {
+            tracker.all_changed();
+        }
+        for (key, noted) in changed.notes() {
+            match noted {
+                Noted::Changed { expiry_ms, writer } => tracker.changed(key, expiry_ms, writer),
+                Noted::Shown { expiry_ms } => tracker.shown(key, expiry_ms),
+            }
+        }
+        changed.clear();
+        if ends_turn {
+            self.next_expiry_ms = tracker.expire(time_ms);
+        }
+    }
+
+    /// When a value expires the next time that was shown to somebody who wants to know.
+    pub(crate) fn deadline_us(&self, now: Now, time_ms: u64) -> Option<u64> {
+        let wait_ms = self.next_expiry_ms?.saturating_sub(time_ms);
+        Some(now.us.saturating_add(wait_ms.saturating_mul(1000)))
+    }
+
+    /// A script has read these keys.
+    pub(crate) fn read_by_script<'k>(&self, writer: Writer, keys: impl Iterator<Item = &'k [u8]>) {
+        if let Some(tracker) = &self.tracker {
+            keys.for_each(|key| tracker.read_by_script(key, writer));
+        }
+    }
+}
+
+impl Origin {
+    /// The connection of this number that asks, at a shard of this number.
+    pub(crate) fn writer(self, shard: u16, session: SessionId) -> Writer {
+        match self {
+            Origin::Here => writer_of(shard, session),
+            Origin::Shard(from) => writer_of(from, session),
+        }
+    }
+}
+
+impl<P: Blocks> Shard<P> {
+    /// Clients are told of keys that change by this one from now on.
+    pub fn serve_tracker(&mut self, tracker: Box<dyn Tracker>) {
+        self.execution.tracking.begin(tracker);
+    }
+
+    /// What changes from now on, this connection of a shard asks for.
+    #[inline]
+    pub(crate) fn note_writer(&mut self, origin: Origin, session: SessionId) {
+        let execution = &mut self.execution;
+        if let Some(changed) = execution.store.data_mut().changed_keys() {
+            changed.asks(Some(origin.writer(execution.setup.shard(), session)));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The keys that have changed: noted while somebody keeps values of his own and wants to know.
+//!
+//! A key changes where the log has its record and its cell shows it: [`Store::note_change`], a
+//! direct SET, a sweep. A flush changes all keys. An expiry is no record: it is noted when a value
+//! with one is shown, and whoever wants to know minds the time.
+//!
+//! What must hold: a change that a reader can see is noted before the step of the shard ends that
+//! made it. More than [`NOTED_BYTES_MAX`] are noted as a change of all keys.
+//!
+//! [`Store::note_change`]: crate::store::Store::note_change
+
+use crate::format::system_key::is_flush;
+use crate::memory::index::entry::CellId;
+use crate::store::data::Data;
+
+/// Bytes of keys that are noted one by one in one step.
+pub const NOTED_BYTES_MAX: usize = 1 << 20;
+/// Bytes that a note takes beside its key.
+const NOTE_BYTES: usize = size_of::<Note>();
+
+/// A connection that changes keys: its shard, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// The shard of the connection.
+    pub shard: u16,
+    /// The connection at that shard.
+    pub session: u64,
+}
+
+/// What was noted of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It has changed: it has this expiry now, and this connection asked for it.
+    Changed {
+        /// In unix milliseconds.
+        expiry_ms: Option<u64>,
+        /// `None`: nobody has, as for an expiry or a record of another node.
+        writer: Option<Writer>,
+    },
+    /// A value was shown that expires then, in unix milliseconds.
+    Shown {
+        /// The expiry.
+        expiry_ms: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    /// Where its key ends.
+    end: usize,
+    noted: Noted,
+}
+
+/// The keys that have changed since they were taken last.
+#[derive(Debug, Default)]
+pub struct ChangedKeys {
+    keys: Vec<u8>,
+    notes: Vec<Note>,
+    writer: Option<Writer>,
+    are_all: bool,
+}
+
+impl ChangedKeys {
+    /// What changes from now on, this connection asks for.
+    #[inline]
+    pub fn asks(&mut self, writer: Option<Writer>) {
+        self.writer = writer;
+    }
+
+    /// Whether all keys are to be taken for changed.
+    #[must_use]
+    pub fn are_all(&self) -> bool {
+        self.are_all
+    }
+
+    /// Each key that was noted, in the order of the notes.
+    pub fn notes(&self) -> impl Iterator<Item = (&[u8], Noted)> {
+        let mut begin = 0;
+        self.notes.iter().map(move |note| {
+            let key = &self.keys[begin..note.end];
+            begin = note.end;
+            (key, note.noted)
+        })
+    }
+
+    /// Forgets what was noted.
+    pub fn clear(&mut self) {
+        self.keys.clear();
+        self.notes.clear();
+        self.are_all = false;
+    }
+
+    /// All keys have changed.
+    pub fn note_all(&mut self) {
+        self.clear();
+        self.are_all = true;
+    }
+
+    /// Notes a key.
+    pub fn note(&mut self, key: &[u8], noted: Noted) {
+        if self.are_all {
+            return;
+        }
+        let bytes = self.keys.len() + key.len() + (self.notes.len() + 1) * NOTE_BYTES;
+        if bytes > NOTED_BYTES_MAX {
+            return self.note_all();
+        }
+        self.keys.extend_from_slice(key);
+        let end = self.keys.len();
+        self.notes.push(Note { end, noted });
+    }
+
+    /// Notes that a key has changed. The store's own keys are none of anybody else, but the mark of
+    /// a flush has changed all keys.
+    #[cold]
+    pub(super) fn note_change(&mut self, key: &[u8], expiry_ms: Option<u64>) {
+        if key.first() == Some(&0) {
+            if is_flush(key) {
+                self.note_all();
+            }
+            return;
+        }
+        let writer = self.writer;
+        self.note(key, Noted::Changed { expiry_ms, writer });
+    }
+}
+
+impl Data {
+    /// Notes the keys that change from now on, or no more.
+    pub fn note_changed_keys(&mut self, is_wanted: bool) {
+        if is_wanted != self.changed.is_some() {
+            self.changed = is_wanted.then(Box::default);
+        }
+    }
+
+    /// The keys that have changed, while they are noted.
+    #[inline]
+    pub fn changed_keys(&mut self) -> Option<&mut ChangedKeys> {
+        self.changed.as_deref_mut()
+    }
+
+    /// A value of a key is shown that expires then, in unix milliseconds.
+    #[inline]
+    pub fn note_shown(&mut self, key: &[u8], expiry_ms: u64) {
+        if let Some(changed) = &mut self.changed {
+            changed.note(key, Noted::Shown { expiry_ms });
+        }
+    }
+
+    /// The value of a cell is shown.
+    pub fn note_cell_shown(&mut self, id: CellId) {
+        let cell = self.keys.cell(id);
+        if let (Some(changed), Some(expiry_ms)) = (&mut self.changed, cell.expiry_ms()) {
+            changed.note(cell.key(), Noted::Shown { expiry_ms });
+        }
+    }
+
+    /// A cell shows another value or none, and the log has the record of that.
+    #[inline(always)]
+    pub(super) fn note_changed(&mut self, id: CellId) {
+        if let Some(changed) = &mut self.changed {
+            let cell = self.keys.cell(id);
+            changed.note_change(cell.key(), cell.expiry_ms());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::system_key::FLUSH_KEY;
+
+    #[test]
+    fn keys_are_noted_in_their_order_and_too_many_are_all() {
+        let mut changed = ChangedKeys::default();
+        let writer = Writer {
+            shard: 1,
+            session: 7,
+        };
+        changed.note_change(b"a", None);
+        changed.asks(Some(writer));
+        changed.note_change(b"bb", Some(5));
+        changed.note(b"a", Noted::Shown { expiry_ms: 9 });
+        let by = |expiry_ms, writer| Noted::Changed { expiry_ms, writer };
+        let expected: [(&[u8], Noted); 3] = [
+            (b"a", by(None, None)),
+            (b"bb", by(Some(5), Some(writer))),
+            (b"a", Noted::Shown { expiry_ms: 9 }),
+        ];
+        assert_eq!(changed.notes().collect::<Vec<_>>(), expected);
+        changed.clear();
+        assert_eq!(changed.notes().count(), 0);
+        let mut noted = 0;
+        while !changed.are_all() {
+            changed.note_change(&[b'k'; 1000], None);
+            noted += 1;
+        }
+        assert_eq!(changed.notes().count(), 0, "nothing is kept of them");
+        assert!(noted <= NOTED_BYTES_MAX / 1000);
+        changed.note_change(b"a", None);
+        assert!(changed.are_all() && changed.notes().count() == 0);
+        changed.clear();
+        assert!(!changed.are_all());
+    }
+
+    #[test]
+    fn of_the_own_keys_of_the_store_the_mark_of_a_flush_alone_is_noted_as_all() {
+        let mut changed = ChangedKeys::default();
+        changed.note_change(b"k", None);
+        changed.note_change(b"\0anything", None);
+        assert!(!changed.are_all() && changed.notes().count() == 1);
+        changed.note_change(&[FLUSH_KEY, b"ab}"].concat(), None);
+        assert!(changed.are_all() && changed.notes().count() == 0);
+    }
+}
