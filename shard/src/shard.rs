@@ -27,6 +27,7 @@ mod run_item;
 mod scans;
 mod script_item;
 mod settings;
+mod tracked;
 mod turn;
 
 use penstock_net::pieces::Pieces;

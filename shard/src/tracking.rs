@@ -11,7 +11,6 @@ use crate::cluster::ClusterMember;
 use crate::mail::SessionId;
 use crate::now::Now;
 use crate::requests::parking::Origin;
-use crate::shard::Shard;
 
 /// Who is told of keys that change.
 pub trait Tracker {
@@ -140,22 +139,6 @@ impl Origin {
         match self {
             Origin::Here => writer_of(shard, session),
             Origin::Shard(from) => writer_of(from, session),
-        }
-    }
-}
-
-impl<P: Blocks> Shard<P> {
-    /// Clients are told of keys that change by this one from now on.
-    pub fn serve_tracker(&mut self, tracker: Box<dyn Tracker>) {
-        self.execution.tracking.begin(tracker);
-    }
-
-    /// What changes from now on, this connection of a shard asks for.
-    #[inline]
-    pub(crate) fn note_writer(&mut self, origin: Origin, session: SessionId) {
-        let execution = &mut self.execution;
-        if let Some(changed) = execution.store.data_mut().changed_keys() {
-            changed.asks(Some(origin.writer(execution.setup.shard(), session)));
         }
     }
 }

@@ -54,9 +54,9 @@ impl Default for ScriptLimits {
 /// Instructions after which growth of memory is counted anew and the clock is read. A new coroutine
 /// costs as many.
 pub(crate) const TICK_STEPS: u64 = 250;
-/// Instructions between two looks at the budget, at most. So few, because `..` makes a string longer
-/// by a factor of 1.32 for each instruction at most (four operands are four instructions and one
-/// more), so one of 1 KiB has 1 MiB after 25 of them.
+/// Instructions between two readings of the budget, at most. So few, because `..` makes a string
+/// longer by a factor of 1.32 for each instruction at most (four operands are four instructions and
+/// one more), so one of 1 KiB has 1 MiB after 25 of them.
 const INSTRUCTIONS_MAX: u64 = 25;
 /// As many instructions less for each factor of four in the length of the longest string: so much
 /// can `..` do with them.

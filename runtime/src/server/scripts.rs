@@ -15,8 +15,8 @@ const LINES_MAX: u32 = 20;
 const LINES_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of a line that are logged.
 const LINE_BYTES_MAX: usize = 256;
-/// The time of a run on a CPU, at most, whatever its steps: twenty times what `script_steps_max` usually
-/// takes.
+/// The time of a run on a CPU, at most, whatever its steps: twenty times what `script_steps_max`
+/// usually takes.
 const RUN_US_MAX: u64 = 100_000;
 /// The level of `redis.log` from which a line is a warning.
 const WARNING: u8 = 3;

@@ -229,24 +229,10 @@ impl<P: Blocks> Shard<P> {
         let changed = ran.staged.changed();
         let mut keeps = ran.end == ScriptEnd::Answered;
         match ran.wants {
-            Some(Wants::Cold(_)) if request.runs() + 1 >= SCRIPT_RUNS_MAX => {
-                let text = format!(
-                    "TRYAGAIN nothing was executed: the script has met a key that is not in \
-                     memory in each of {SCRIPT_RUNS_MAX} runs"
-                );
-                Replies::new(reply, protocol).error(text.as_bytes());
-            }
-            Some(Wants::Cold(_)) if !ran.may_run_again => {
-                let text = format!(
-                    "TRYAGAIN nothing was executed: the script has taken {} steps and {} \
-                     microseconds in {} runs, each of which has met a key that is not in memory",
-                    ran.spent.steps,
-                    ran.spent.us,
-                    request.runs() + 1
-                );
-                Replies::new(reply, protocol).error(text.as_bytes());
-            }
-            Some(Wants::Cold(cold)) => return self.fetch_for_script(operation, ran, cold, pieces),
+            Some(Wants::Cold(cold)) => match too_many_runs(request, ran) {
+                Some(text) => Replies::new(reply, protocol).error(text.as_bytes()),
+                None => return self.fetch_for_script(operation, ran, cold, pieces),
+            },
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
             Some(Wants::Elsewhere(refusal)) => {
                 let (status, out) = (refusal.status(), pieces.written());
@@ -395,6 +381,24 @@ fn slots_of(request: &ScriptRequest<'_>, slot: u16) -> Order {
         ScriptReach::Slot => Order::Of(slot),
         ScriptReach::Node => Order::OfAll,
     }
+}
+
+/// Why a script that has met a cold key does not run again, if it does not.
+fn too_many_runs(request: &ScriptRequest<'_>, ran: &RanScript) -> Option<String> {
+    let runs = request.runs() + 1;
+    if runs >= SCRIPT_RUNS_MAX {
+        return Some(format!(
+            "TRYAGAIN nothing was executed: the script has met a key that is not in memory in \
+             each of {SCRIPT_RUNS_MAX} runs"
+        ));
+    }
+    let (steps, us) = (ran.spent.steps, ran.spent.us);
+    (!ran.may_run_again).then(|| {
+        format!(
+            "TRYAGAIN nothing was executed: the script has taken {steps} steps and {us} \
+             microseconds in {runs} runs, each of which has met a key that is not in memory"
+        )
+    })
 }
 
 /// Why the changes of a script are too many for one record, if they are.

@@ -10,8 +10,6 @@
 //! [`Store::note_change`]: crate::store::Store::note_change
 
 use crate::format::system_key::is_flush;
-use crate::memory::index::entry::CellId;
-use crate::store::data::Data;
 
 /// Bytes of keys that are noted one by one in one step.
 pub const NOTED_BYTES_MAX: usize = 1 << 20;
@@ -122,46 +120,6 @@ impl ChangedKeys {
         }
         let writer = self.writer;
         self.note(key, Noted::Changed { expiry_ms, writer });
-    }
-}
-
-impl Data {
-    /// Notes the keys that change from now on, or no more.
-    pub fn note_changed_keys(&mut self, is_wanted: bool) {
-        if is_wanted != self.changed.is_some() {
-            self.changed = is_wanted.then(Box::default);
-        }
-    }
-
-    /// The keys that have changed, while they are noted.
-    #[inline]
-    pub fn changed_keys(&mut self) -> Option<&mut ChangedKeys> {
-        self.changed.as_deref_mut()
-    }
-
-    /// A value of a key is shown that expires then, in unix milliseconds.
-    #[inline]
-    pub fn note_shown(&mut self, key: &[u8], expiry_ms: u64) {
-        if let Some(changed) = &mut self.changed {
-            changed.note(key, Noted::Shown { expiry_ms });
-        }
-    }
-
-    /// The value of a cell is shown.
-    pub fn note_cell_shown(&mut self, id: CellId) {
-        let cell = self.keys.cell(id);
-        if let (Some(changed), Some(expiry_ms)) = (&mut self.changed, cell.expiry_ms()) {
-            changed.note(cell.key(), Noted::Shown { expiry_ms });
-        }
-    }
-
-    /// A cell shows another value or none, and the log has the record of that.
-    #[inline(always)]
-    pub(super) fn note_changed(&mut self, id: CellId) {
-        if let Some(changed) = &mut self.changed {
-            let cell = self.keys.cell(id);
-            changed.note_change(cell.key(), cell.expiry_ms());
-        }
     }
 }
 

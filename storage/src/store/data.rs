@@ -12,7 +12,7 @@
 use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
-use crate::store::changed_keys::ChangedKeys;
+use crate::store::changed_keys::{ChangedKeys, Noted};
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
 use crate::store::flush_marks::Flushes;
@@ -269,6 +269,46 @@ impl Data {
             (Some(id), _) => self.keys.version(id) > since,
             (None, Some(removals)) => removals.may_have_changed(slot, hash, since.sequence),
             (None, None) => true,
+        }
+    }
+}
+
+impl Data {
+    /// Notes the keys that change from now on, or no more.
+    pub fn note_changed_keys(&mut self, is_wanted: bool) {
+        if is_wanted != self.changed.is_some() {
+            self.changed = is_wanted.then(Box::default);
+        }
+    }
+
+    /// The keys that have changed, while they are noted.
+    #[inline]
+    pub fn changed_keys(&mut self) -> Option<&mut ChangedKeys> {
+        self.changed.as_deref_mut()
+    }
+
+    /// A value of a key is shown that expires then, in unix milliseconds.
+    #[inline]
+    pub fn note_shown(&mut self, key: &[u8], expiry_ms: u64) {
+        if let Some(changed) = &mut self.changed {
+            changed.note(key, Noted::Shown { expiry_ms });
+        }
+    }
+
+    /// The value of a cell is shown.
+    pub fn note_cell_shown(&mut self, id: CellId) {
+        let cell = self.keys.cell(id);
+        if let (Some(changed), Some(expiry_ms)) = (&mut self.changed, cell.expiry_ms()) {
+            changed.note(cell.key(), Noted::Shown { expiry_ms });
+        }
+    }
+
+    /// A cell shows another value or none, and the log has the record of that.
+    #[inline(always)]
+    pub(super) fn note_changed(&mut self, id: CellId) {
+        if let Some(changed) = &mut self.changed {
+            let cell = self.keys.cell(id);
+            changed.note_change(cell.key(), cell.expiry_ms());
         }
     }
 }
