@@ -1,4 +1,5 @@
-//! Who is told of keys that change: clients that keep values of their own (CLIENT TRACKING).
+//! The tracker of a shard: it gets the keys that change, for clients that keep values (CLIENT
+//! TRACKING).
 //!
 //! A shard knows no clients: the shell that makes a shard gives it an implementation. The shard
 //! notes what changes in a step ([`ChangedKeys`]), and tells it when the step ends. No answer of

@@ -190,7 +190,7 @@ impl Pushes {
         self.waiting.len() == 1
     }
 
-    /// Drops what tells of keys that have changed and has not begun to leave.
+    /// Drops the invalidations of keys that have not begun to leave.
     pub(super) fn drop_invalidations(&mut self) {
         if self.invalidations > 0 {
             self.drop_those(Push::is_invalidation);

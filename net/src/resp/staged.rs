@@ -320,7 +320,7 @@ impl Staged {
         Ok(())
     }
 
-    /// A script keeps what it has read, and whoever runs it may keep it, too.
+    /// Notes the keys that a command of a script has read: the client may keep their values.
     fn note_script_read(&mut self, request: &Request<'_>) {
         if !request.is_change() {
             request.for_each_key(|key| {

@@ -22,10 +22,10 @@ struct Tracked {
     expiry_ms: Option<u64>,
 }
 
-/// The keys of one shard that are tracked, and by whom.
+/// The keys of one shard that connections track.
 ///
-/// What must hold: whoever has read a key is in its entry until he is told that it changed. A key
-/// is told of by taking its entry out.
+/// What must hold: a connection that has read a key stands in the entry of the key until the
+/// connection gets the invalidation. An invalidation takes the entry out.
 #[derive(Debug, Default)]
 pub struct TrackedKeys {
     keys: BTreeMap<Box<[u8]>, Tracked>,

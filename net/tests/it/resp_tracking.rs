@@ -193,7 +193,7 @@ fn tracking(options: &str, node: &Node) -> Talk {
 }
 
 #[test]
-fn what_is_told_of_a_key_stands_behind_the_reply_that_it_ends() {
+fn the_invalidation_of_a_key_stands_after_the_reply_that_it_ends() {
     let node = Node::default();
     let mut talk = tracking("", &node);
     // The same command again, and one of the same shape, are read by themselves.
@@ -237,7 +237,7 @@ fn reads_are_noted_when_they_are_sent_and_by_the_way_of_the_connection() {
 }
 
 #[test]
-fn who_does_not_read_is_told_of_all_keys_once() {
+fn a_connection_that_does_not_read_gets_one_invalidation_of_all_keys() {
     let node = Node::default();
     let mut talk = tracking("", &node);
     talk.conversation.bound_replies(ReplyBound {
@@ -352,7 +352,7 @@ fn a_connection_that_is_gone_is_told_only_to_who_has_named_it() {
 }
 
 #[test]
-fn without_resp3_and_subscriptions_a_connection_is_told_nothing() {
+fn a_connection_without_resp3_and_subscriptions_gets_no_invalidation() {
     let node = Node::default();
     let mut talk = Talk::new();
     talk.send(&["CLIENT TRACKING ON", "GET a"], &node);

@@ -1,4 +1,4 @@
-//! What a run may take: steps, memory, bytes of its reply. No clock is read.
+//! What a run may take: steps, memory, bytes of its reply. The clock is an argument.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -272,7 +272,7 @@ impl Meter {
         let triggers = HookTriggers::new().every_nth_instruction(count);
         lua.set_global_hook(triggers, move |lua, _| {
             let meter = this.upgrade().ok_or(Failure::Stop)?;
-            meter.look(lua).map(|()| VmState::Continue)
+            meter.account(lua).map(|()| VmState::Continue)
         })
     }
 
@@ -400,8 +400,8 @@ impl Meter {
     }
 
     /// As many instructions have run as the interval says. The price is that of as many more, which
-    /// run before the next look.
-    fn look(&self, lua: &Lua) -> mlua::Result<()> {
+    /// run before the next call.
+    fn account(&self, lua: &Lua) -> mlua::Result<()> {
         let count = self.interval.get();
         let bytes = lua.used_memory();
         let made = bytes.saturating_sub(self.bytes_seen.get());

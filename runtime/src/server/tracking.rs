@@ -9,8 +9,8 @@
 //! What must hold: a connection stands in the table before its read is sent, and a change takes
 //! the key out behind the change. So a value that was read before the change is told of. No lock is
 //! held while another one is taken, but that of the connections beside one table when nobody tracks
-//! any more, and no more than a few keys are dropped behind one. Whoever cannot be told of one key
-//! is told of all.
+//! any more, and no more than a few keys are dropped behind one. A connection that cannot get
+//! the invalidation of one key gets that of all keys.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The seam of a shard to whom it tells of changed keys ([`crate::tracking`]).
+//! The methods of a shard that serve a tracker of changed keys ([`crate::tracking`]).
 
 use penstock_storage::io::Blocks;
 

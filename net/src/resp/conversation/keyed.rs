@@ -31,7 +31,7 @@ impl Talk {
             if !is_good {
                 return self.refuse(words::bad_key);
             }
-            if let Err(text) = self.look(id, request, args.len()) {
+            if let Err(text) = self.admit(id, request, args.len()) {
                 return self.refuse(|out| out.extend_from_slice(text));
             }
         }
@@ -53,7 +53,7 @@ impl Talk {
 
     /// Notes what a command is about. Refuses what a node of a cluster or a token does not allow.
     #[inline]
-    fn look(
+    fn admit(
         &mut self,
         id: Name,
         request: &Request<'_>,

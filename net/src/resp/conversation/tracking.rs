@@ -1,8 +1,8 @@
-//! CLIENT TRACKING and its like, the reads that are tracked, and what the connection is told of
-//! keys that have changed.
+//! CLIENT TRACKING and its like, the reads that are tracked, and the invalidations that the
+//! connection gets.
 //!
-//! What must hold: a read is noted before its item is sent, and what is told of its key stands
-//! behind its reply. So whoever keeps what a reply shows until he is told keeps nothing old.
+//! What must hold: a read is noted before its item is sent, and the invalidation of its key stands
+//! after its reply. So a client that keeps a value until the invalidation keeps nothing old.
 
 use std::sync::Arc;
 

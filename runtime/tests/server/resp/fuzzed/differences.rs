@@ -187,7 +187,7 @@ fn expiries(command: &Words) -> impl Iterator<Item = i64> {
 }
 
 /// Whether a command tells a time, or what is left of a lifetime.
-fn tells_a_time(command: &Words) -> bool {
+fn replies_with_time(command: &Words) -> bool {
     let names: [&[u8]; 4] = [b"TTL", b"PTTL", b"EXPIRETIME", b"PEXPIRETIME"];
     names.contains(&&command[0].to_ascii_uppercase()[..])
 }
@@ -197,7 +197,11 @@ fn tells_a_time(command: &Words) -> bool {
 fn about_as_late(told: &Told<'_>) -> bool {
     const APART_MAX: i64 = 60_000;
     let time = |line: &[u8]| number(line.strip_prefix(b":")?).filter(|number| *number > 100_000);
-    let left = Cell::new(ran(told).filter(|command| tells_a_time(command)).count());
+    let left = Cell::new(
+        ran(told)
+            .filter(|command| replies_with_time(command))
+            .count(),
+    );
     differs_in_lines(told, |ours, theirs| {
         let Some(fewer) = left.get().checked_sub(1) else {
             return false;
