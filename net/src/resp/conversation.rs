@@ -1,6 +1,7 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod debug;
 mod flush;
 mod held;
 mod keyed;
@@ -8,6 +9,7 @@ mod login;
 mod multi;
 mod own;
 mod pages;
+mod paused;
 mod repeats;
 mod script;
 mod shaped;
@@ -50,6 +52,7 @@ use super::under_way::UnderWay;
 use super::watch::Watched;
 use super::words;
 use multi::{Queue, not_behind_multi};
+use paused::is_of_pauses;
 use subscribed::{Pauses, Subscribed};
 use tracking::Asked;
 
@@ -195,6 +198,7 @@ impl Conversation {
     pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
         let Conversation { parser, talk } = self;
         talk.pauses = Pauses::default();
+        talk.asks_for_pause(host);
         talk.begins_replies();
         if let Some(login) = &talk.login {
             parser.knows(login.is_in());
@@ -282,6 +286,7 @@ impl Conversation {
             }
         }
         talk.drops_replies();
+        talk.tells_held(host);
         talk.ring.calls().tell(host);
         talk.frames.extend(sink.finish());
         taken
@@ -538,6 +543,9 @@ impl Talk {
         if self.is_restricted() && !command.is_of_subscribers() {
             return self.refuse_restricted(command, args);
         }
+        if self.is_held_back(command, args) {
+            return Passed::Waits;
+        }
         let passed = self.known(command, args, sink, host);
         if passed == Passed::Whole {
             self.ring.calls().add(command.id, 1);
@@ -602,6 +610,7 @@ impl Talk {
             Name::Scan => return self.scan(args, sink, host),
             Name::Keys | Name::RandomKey => self.walk(id, args, host),
             Name::FlushAll | Name::FlushDb => return self.flush(id, args, sink, host),
+            Name::Debug => return self.debug(args, sink, host),
             Name::KvApply => return self.apply(args, sink),
             Name::KvGet => return self.fields(args, sink, host),
             Name::KvOpts => return self.options(args, sink),
@@ -654,6 +663,7 @@ impl Talk {
             Name::Client if args.len() == 3 && args.get(1).eq_ignore_ascii_case(b"REPLY") => {
                 return self.client_reply(args);
             }
+            Name::Client if is_of_pauses(args) => return self.client_pause(args, host),
             Name::Client if let Some(asked) = Asked::read(args) => {
                 return self.of_tracking(asked, args, host);
             }

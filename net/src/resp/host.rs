@@ -10,6 +10,7 @@ use crate::slot::SLOTS;
 
 use super::broker::Broker;
 use super::cores::{CorePorts, OwnCore};
+use super::pause::PauseControl;
 use super::table::Name;
 use super::tracking::{ClientTracking, KeyTracker};
 
@@ -38,6 +39,8 @@ pub struct Client {
     pub subscriptions: [u32; 3],
     /// Whether it tracks keys.
     pub tracking: ClientTracking,
+    /// CLIENT PAUSE holds its next command.
+    pub is_held: bool,
 }
 
 /// What INFO, CONFIG GET, CLUSTER and HELLO tell of the server.
@@ -83,6 +86,8 @@ pub struct Facts {
     pub is_clustered: bool,
     /// FLUSHALL and FLUSHDB are refused.
     pub refuses_flush: bool,
+    /// DEBUG is taken.
+    pub takes_debug: bool,
 }
 
 /// What INFO counts.
@@ -314,6 +319,14 @@ pub trait Host {
 
     /// Where connections track keys. `None`: nowhere.
     fn tracker(&self) -> Option<&dyn KeyTracker> {
+        None
+    }
+
+    /// All cores stand still for so long, and return then.
+    fn stand_still(&self, _us: u64) {}
+
+    /// Where connections are paused. `None`: nowhere.
+    fn pauses(&self) -> Option<&dyn PauseControl> {
         None
     }
 

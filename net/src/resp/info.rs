@@ -7,6 +7,7 @@ use super::cluster::node_name;
 use super::host::{Facts, Host, is_replica};
 use super::message::Kind;
 use super::parser::Arguments;
+use super::pause::{PauseControl, PausedCommands};
 use super::table::COMMANDS;
 use super::tracking::{KeyTracker, TrackingFigures};
 use super::words::REDIS_VERSION;
@@ -60,20 +61,7 @@ pub(super) fn text(args: Arguments<'_>, host: &dyn Host) -> String {
 fn write_section(section: &str, facts: &Facts, host: &dyn Host, text: &mut String) {
     let (heading, rows) = match section {
         "server" => ("Server", server(facts)),
-        "clients" => (
-            "Clients",
-            vec![
-                ("connected_clients", facts.clients.to_string()),
-                ("maxclients", facts.clients_max.to_string()),
-                // No command blocks; redis-cli --stat wants the field.
-                ("blocked_clients", "0".to_string()),
-                ("tracking_clients", tracked(host).clients.to_string()),
-                (
-                    "pubsub_clients",
-                    host.broker().map_or(0, Broker::clients).to_string(),
-                ),
-            ],
-        ),
+        "clients" => ("Clients", clients(facts, host)),
         "memory" => ("Memory", memory(facts)),
         "persistence" => (
             "Persistence",
@@ -133,6 +121,33 @@ fn server(facts: &Facts) -> Vec<Row> {
         ("tcp_port", facts.port.to_string()),
         ("uptime_in_seconds", facts.uptime_s.to_string()),
         ("uptime_in_days", (facts.uptime_s / 86_400).to_string()),
+    ]
+}
+
+fn clients(facts: &Facts, host: &dyn Host) -> Vec<Row> {
+    let pauses = host.pauses();
+    let pause = pauses.and_then(|it| it.pause());
+    let (reason, actions) = match pause.map(|it| it.commands) {
+        None => ("none", "none"),
+        Some(PausedCommands::Writes) => ("client_pause", "write"),
+        Some(PausedCommands::All) => ("client_pause", "all"),
+    };
+    let until_us = pause.map_or(0, |it| it.until_us);
+    let left_ms = until_us.saturating_sub(host.elapsed_us()) / 1000;
+    let subscribers = host.broker().map_or(0, Broker::clients);
+    vec![
+        ("connected_clients", facts.clients.to_string()),
+        ("maxclients", facts.clients_max.to_string()),
+        // No command blocks but one that CLIENT PAUSE holds.
+        (
+            "blocked_clients",
+            pauses.map_or(0, PauseControl::held_clients).to_string(),
+        ),
+        ("tracking_clients", tracked(host).clients.to_string()),
+        ("pubsub_clients", subscribers.to_string()),
+        ("paused_reason", reason.to_string()),
+        ("paused_actions", actions.to_string()),
+        ("paused_timeout_milliseconds", left_ms.to_string()),
     ]
 }
 

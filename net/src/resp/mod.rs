@@ -35,6 +35,7 @@ mod number;
 mod options;
 mod parser;
 mod pattern;
+mod pause;
 mod pubsub;
 mod pushes;
 mod queued;
@@ -76,6 +77,7 @@ pub use host::{
 };
 pub use message::{Kind, Message, MessageBytes};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
+pub use pause::{Pause, PauseControl, PausedCommands, UNTIL_US_MAX};
 pub use pushes::Push;
 pub use queued::{Evals, QueuedEnd, for_each_named_key, judge_script, protocol_of, run_queued};
 pub use reply::{Protocol, Replies};

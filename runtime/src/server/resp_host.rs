@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_net::limits::Limits;
 use penstock_net::link::Membership;
@@ -14,8 +14,8 @@ use penstock_net::program::ServedSchema;
 use penstock_net::request::Verb;
 use penstock_net::resp::{
     Broker, BrokerFull, COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host,
-    KeyTracker, Kind, Name, OwnCore, ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange,
-    SlowCommand, TrackingFigures, TrackingOptions, TrackingRefused,
+    KeyTracker, Kind, Name, OwnCore, Pause, PauseControl, ProcessUse, SLOW_COMMANDS_MAX,
+    ScriptLibrary, SlotRange, SlowCommand, TrackingFigures, TrackingOptions, TrackingRefused,
 };
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -26,8 +26,10 @@ use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use tracing::warn;
 
 use super::channels::NodeChannels;
+use super::debug_sleep;
 use super::hashing::Hashing;
 use super::listen::KEEPALIVE_S;
+use super::node_pause::NodePause;
 use super::tracking::{ClientPlace, NodeTracking};
 use crate::cluster::plan::file::ClusterFile;
 use crate::config::Config;
@@ -210,6 +212,8 @@ pub(crate) struct RespHost {
     schema: Arc<RwLock<Arc<ServedSchema>>>,
     /// How far the time of the core's shard is ahead of the wall clock, in milliseconds.
     ahead_ms: Arc<AtomicI64>,
+    /// What CLIENT PAUSE holds back, at all cores.
+    pause: Arc<NodePause>,
 }
 
 impl RespHost {
@@ -247,6 +251,7 @@ impl RespHost {
                 shards: node.shards(),
                 is_clustered: config.is_clustered() || config.resp_cluster_enabled,
                 refuses_flush: !config.resp_flush,
+                takes_debug: config.resp_debug,
                 ..Facts::default()
             },
             is_clustered: config.is_clustered(),
@@ -270,6 +275,7 @@ impl RespHost {
             scripts: Arc::default(),
             schema: Arc::default(),
             ahead_ms: Arc::default(),
+            pause: Arc::default(),
         }
     }
 
@@ -524,6 +530,17 @@ impl Host for RespHost {
         Some(&*self.scripts)
     }
 
+    fn stand_still(&self, us: u64) {
+        let until = Instant::now() + Duration::from_micros(us);
+        debug_sleep::begin(until);
+        self.channels.mail_sleep(self.number_of_core(), until);
+        debug_sleep::stand_still(until);
+    }
+
+    fn pauses(&self) -> Option<&dyn PauseControl> {
+        Some(self)
+    }
+
     fn broker(&self) -> Option<&dyn Broker> {
         Some(self)
     }
@@ -534,6 +551,26 @@ impl Host for RespHost {
 
     fn tracker(&self) -> Option<&dyn KeyTracker> {
         Some(self)
+    }
+}
+
+impl PauseControl for RespHost {
+    fn pause(&self) -> Option<Pause> {
+        self.pause.at(|| self.elapsed_us())
+    }
+
+    fn begin(&self, pause: Pause) {
+        self.pause.begin(pause, self.elapsed_us());
+    }
+
+    fn end(&self) {
+        self.pause.end();
+        self.channels.mail_unpaused();
+    }
+
+    fn held_clients(&self) -> usize {
+        let all = self.clients.all();
+        all.values().filter(|open| open.client.is_held).count()
     }
 }
 

@@ -9,6 +9,7 @@ mod fuzzed;
 mod holds;
 mod lifetimes;
 mod oracle;
+mod pausing;
 mod running;
 mod script_table;
 mod scripts;
