@@ -14,6 +14,7 @@ use crate::request::Token;
 
 use super::named_keys::NamedKeys;
 use super::parser::Arguments;
+use super::words::SHOWN_BYTES_MAX;
 
 /// Reads a KV.APPLY, and the token that it names.
 ///
@@ -44,9 +45,11 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
             false => parse_step(text, &names),
             true => parse_step(&format!("{text} text:"), &names),
         };
-        let mut step = step.map_err(|error| format!("ERR {error}").into_bytes())?;
+        let mut step =
+            step.map_err(|error| format!("ERR {}", error.brief(SHOWN_BYTES_MAX)).into_bytes())?;
         if wants_value {
             if next >= args.len() {
+                let text = &text[..text.floor_char_boundary(SHOWN_BYTES_MAX)];
                 let text = format!("ERR '{text}': the value is to be the next argument");
                 return Err(text.into_bytes());
             }

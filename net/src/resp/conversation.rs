@@ -2,6 +2,7 @@
 //! out; frames of that session come back, bytes for the peer go out.
 
 mod debug;
+mod ending;
 mod flush;
 mod held;
 mod keyed;
@@ -51,6 +52,7 @@ use super::table::{self, Name};
 use super::under_way::UnderWay;
 use super::watch::Watched;
 use super::words;
+use ending::Ending;
 use multi::{Queue, not_behind_multi};
 use paused::is_of_pauses;
 use subscribed::{Pauses, Subscribed};
@@ -110,7 +112,7 @@ struct Talk {
     /// Frames that were given and not answered whole: the first item and how many.
     frames: VecDeque<(u64, usize)>,
     pauses: Pauses,
-    is_ending: bool,
+    ending: Ending,
     /// No command has come yet: the client may speak another protocol.
     is_new: bool,
 }
@@ -165,7 +167,7 @@ impl Conversation {
                 out: Vec::new(),
                 frames: VecDeque::new(),
                 pauses: Pauses::default(),
-                is_ending: false,
+                ending: Ending::default(),
                 is_new: true,
             },
         }
@@ -207,14 +209,15 @@ impl Conversation {
             && let Some(answer) = answer_of_resp(bytes)
         {
             talk.out.extend_from_slice(&answer);
-            talk.is_ending = true;
+            talk.ending.begin();
         }
         let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
         // Asked once, when there is a command.
         let mut clock = Some(host);
         loop {
-            if talk.is_ending {
+            if talk.ending.has_begun {
+                talk.ending.drops(bytes.len() - taken);
                 taken = bytes.len();
                 break;
             }
@@ -309,7 +312,8 @@ impl Conversation {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let talk = &self.talk;
-        talk.is_ending && talk.ring.is_empty() && talk.out.is_empty() && !talk.is_within_push()
+        let has_left = talk.ring.is_empty() && talk.out.is_empty() && !talk.is_within_push();
+        talk.ending.has_begun && has_left
     }
 
     /// Whether replies wait that came before those of earlier commands.
@@ -354,7 +358,7 @@ impl Conversation {
 impl Talk {
     fn end(&mut self, text: &[u8]) {
         self.error(text);
-        self.is_ending = true;
+        self.ending.begin_by_error();
         self.queue = None;
         self.watched.clear();
     }
@@ -657,7 +661,7 @@ impl Talk {
             Name::Reset => return self.reset(sink, host),
             Name::Quit => {
                 self.ok();
-                self.is_ending = true;
+                self.ending.begin();
             }
             Name::Hello => return self.hello(args, sink, host),
             Name::Client if args.len() == 3 && args.get(1).eq_ignore_ascii_case(b"REPLY") => {
@@ -682,7 +686,9 @@ impl Talk {
                 self.ring.reply(protocol, &mut self.out, |replies| {
                     after = local::answer(id, args, client, bounds, host, replies);
                 });
-                self.is_ending |= after == After::Ends;
+                if after == After::Ends {
+                    self.ending.begin();
+                }
             }
         }
         Passed::Whole

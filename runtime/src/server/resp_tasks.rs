@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_net::auth::{Challenge, Transport};
 use penstock_net::resp::{Conversation, Host, Message, Push, Received, ReplyBound, TrackedBy};
@@ -33,6 +33,10 @@ const PUSH_STEPS: usize = 256;
 /// How long they have it, at the least.
 const PUSH_PAUSE: Duration = Duration::from_millis(1);
 
+/// How long a peer may send behind an error that ends its connection, ...
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// ... and how many bytes: as much as Redis takes as one argument.
+const DRAIN_BYTES_MAX: u64 = 512 << 20;
 /// How long a connection whose command is held waits before it looks again, at the least, ...
 const HELD_MIN: Duration = Duration::from_millis(1);
 /// ... and at most: one whose peer has gone is noticed then.
@@ -166,6 +170,21 @@ impl RespConnection {
         let mut conversation = self.conversation.borrow_mut();
         conversation.redirect_broke(gone, &*self.host);
         self.connection.has_output.set();
+    }
+
+    /// Drops what the peer still sends behind an error that ends the connection, so that it can
+    /// read the error: an end of both directions would take that away.
+    async fn drain(&self) {
+        let until = Instant::now() + DRAIN_MAX;
+        while !self.connection.is_shut.get() {
+            let dropped = self.conversation.borrow().dropped_bytes();
+            let left = until.saturating_duration_since(Instant::now());
+            if dropped.is_none_or(|bytes| bytes > DRAIN_BYTES_MAX) || left.is_zero() {
+                return;
+            }
+            let more = self.connection.has_output.wait();
+            let _ = monoio::time::timeout(left, more).await;
+        }
     }
 
     /// CLIENT PAUSE holds nothing back any more.
@@ -553,5 +572,6 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, mut writer: WriteHalf
         }
     }
     writer.end().await;
+    shared.drain().await;
     shared.ended(&core, shared.connection.half_ended());
 }

@@ -203,3 +203,20 @@ fn debug_sleep_stops_all_cores_where_the_option_allows_it() {
     }
     resp.server.stop();
 }
+
+#[test]
+fn a_value_above_the_limit_is_refused_with_both_numbers_while_its_sender_still_sends() {
+    let resp = start(
+        "resp-too-long",
+        &["--shards", "1", "--value-bytes-max", "64KiB"],
+    );
+    let mut talk = Talk::with(resp.address);
+    let value = vec![b'x'; 32 << 20];
+    // The socket takes some megabytes: the rest is taken only if the server reads on.
+    talk.send(&encode(&[b"SET", b"k", &value]));
+    let text = "-ERR Protocol error: invalid bulk length: 33554432 bytes, and 65536 is the limit \
+        (option value_bytes_max)\r\n";
+    assert_eq!(String::from_utf8(talk.reply()).unwrap(), text);
+    assert_eq!(talk.reply(), b"", "the connection ends");
+    resp.server.stop();
+}
