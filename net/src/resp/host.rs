@@ -10,6 +10,7 @@ use crate::slot::SLOTS;
 
 use super::broker::Broker;
 use super::cores::{CorePorts, OwnCore};
+use super::notifications::{NotificationFigures, Notifications};
 use super::pause::PauseControl;
 use super::table::Name;
 use super::tracking::{ClientTracking, KeyTracker};
@@ -320,6 +321,19 @@ pub trait Host {
     /// Where connections track keys. `None`: nowhere.
     fn tracker(&self) -> Option<&dyn KeyTracker> {
         None
+    }
+
+    /// What the node announces on channels.
+    fn notifications(&self) -> Notifications {
+        Notifications::default()
+    }
+
+    /// The node announces this from now on.
+    fn notify(&self, _notifications: Notifications) {}
+
+    /// What it has announced.
+    fn notified(&self) -> NotificationFigures {
+        NotificationFigures::default()
     }
 
     /// All cores stand still for so long, and return then.

@@ -169,7 +169,7 @@ fn memory(facts: &Facts) -> Vec<Row> {
 
 fn stats(facts: &Facts, host: &dyn Host) -> Vec<Row> {
     let counts = &facts.counts;
-    let tracked = tracked(host);
+    let (tracked, notified) = (tracked(host), host.notified());
     let names = |kind| host.broker().map_or(0, |broker| broker.names(kind) as u64);
     [
         ("total_connections_received", counts.connections),
@@ -180,6 +180,8 @@ fn stats(facts: &Facts, host: &dyn Host) -> Vec<Row> {
         ("rejected_connections", counts.connections_refused),
         ("expired_keys", counts.fired),
         ("evicted_keys", 0),
+        ("penstock_expired_announced", notified.announced),
+        ("penstock_expired_unannounced", notified.lost),
         ("keyspace_hits", counts.hits),
         ("keyspace_misses", counts.misses),
         ("pubsub_channels", names(Kind::Channel)),

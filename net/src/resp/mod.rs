@@ -31,6 +31,7 @@ mod login;
 mod message;
 mod model;
 mod named_keys;
+mod notifications;
 mod number;
 mod options;
 mod parser;
@@ -76,6 +77,7 @@ pub use host::{
     SlowCommand,
 };
 pub use message::{Kind, Message, MessageBytes};
+pub use notifications::{ExpiringKeys, NotificationFigures, Notifications};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use pause::{Pause, PauseControl, PausedCommands, UNTIL_US_MAX};
 pub use pushes::Push;

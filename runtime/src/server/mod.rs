@@ -20,6 +20,7 @@ mod descriptors;
 mod destination;
 mod dial;
 mod error;
+mod expirations;
 mod exposition;
 mod halves;
 mod handshakes;

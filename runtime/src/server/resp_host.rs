@@ -14,8 +14,9 @@ use penstock_net::program::ServedSchema;
 use penstock_net::request::Verb;
 use penstock_net::resp::{
     Broker, BrokerFull, COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host,
-    KeyTracker, Kind, Name, OwnCore, Pause, PauseControl, ProcessUse, SLOW_COMMANDS_MAX,
-    ScriptLibrary, SlotRange, SlowCommand, TrackingFigures, TrackingOptions, TrackingRefused,
+    KeyTracker, Kind, Name, NotificationFigures, Notifications, OwnCore, Pause, PauseControl,
+    ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand, TrackingFigures,
+    TrackingOptions, TrackingRefused,
 };
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -27,6 +28,7 @@ use tracing::warn;
 
 use super::channels::NodeChannels;
 use super::debug_sleep;
+use super::expirations::NodeExpirations;
 use super::hashing::Hashing;
 use super::listen::KEEPALIVE_S;
 use super::node_pause::NodePause;
@@ -214,6 +216,8 @@ pub(crate) struct RespHost {
     ahead_ms: Arc<AtomicI64>,
     /// What CLIENT PAUSE holds back, at all cores.
     pause: Arc<NodePause>,
+    /// The keys that are announced when they expire, of all cores.
+    expirations: Arc<NodeExpirations>,
 }
 
 impl RespHost {
@@ -234,6 +238,9 @@ impl RespHost {
         let channels = Arc::new(channels);
         let tracked_bytes_max = node.channel_bytes_max();
         let tracking = NodeTracking::new(node.shards(), tracked_bytes_max, &channels);
+        let cluster = Arc::new(RwLock::new(cluster));
+        let expirations =
+            NodeExpirations::new(node.shards(), tracked_bytes_max, &channels, &cluster);
         RespHost {
             facts: Facts {
                 version: env!("CARGO_PKG_VERSION"),
@@ -268,7 +275,7 @@ impl RespHost {
             open: Arc::clone(open),
             slow: Arc::default(),
             counting: Counting::new(node.shards()),
-            cluster: Arc::new(RwLock::new(cluster)),
+            cluster,
             hashing: Arc::default(),
             channels,
             tracking: Arc::new(tracking),
@@ -276,6 +283,7 @@ impl RespHost {
             schema: Arc::default(),
             ahead_ms: Arc::default(),
             pause: Arc::default(),
+            expirations: Arc::new(expirations),
         }
     }
 
@@ -346,6 +354,11 @@ impl RespHost {
     /// The keys that connections track, of all cores.
     pub(super) fn tracking(&self) -> &Arc<NodeTracking> {
         &self.tracking
+    }
+
+    /// The keys that are announced when they expire, of all cores.
+    pub(super) fn expirations(&self) -> &Arc<NodeExpirations> {
+        &self.expirations
     }
 
     /// The core whose connections these are.
@@ -528,6 +541,18 @@ impl Host for RespHost {
 
     fn scripts(&self) -> Option<&dyn ScriptLibrary> {
         Some(&*self.scripts)
+    }
+
+    fn notifications(&self) -> Notifications {
+        self.expirations.wanted()
+    }
+
+    fn notify(&self, notifications: Notifications) {
+        self.expirations.want(notifications);
+    }
+
+    fn notified(&self) -> NotificationFigures {
+        self.expirations.figures()
     }
 
     fn stand_still(&self, us: u64) {

@@ -1,5 +1,6 @@
 //! The RESP port of the real server: atomic commands, pipelines, bad input.
 
+mod announced;
 mod beyond;
 mod channels;
 mod channels_table;

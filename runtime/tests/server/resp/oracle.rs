@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::announced::ANNOUNCED;
 use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
 use super::pausing::{PAUSE_TABLE, PAUSED};
@@ -210,6 +211,8 @@ fn messages_are_those_of_valkey_byte_by_byte() {
             ("3", TRACKED),
             ("2", PAUSED),
             ("3", PAUSED),
+            ("2", ANNOUNCED),
+            ("3", ANNOUNCED),
         ];
         for (protocol, lines) in lines {
             let theirs = answers(peer.address, protocol, lines);
