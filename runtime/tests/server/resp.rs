@@ -9,6 +9,7 @@ mod flush_table;
 mod fuzzed;
 mod holds;
 mod lifetimes;
+mod named;
 mod oracle;
 mod pausing;
 mod running;
