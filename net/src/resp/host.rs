@@ -85,6 +85,13 @@ pub struct Facts {
     pub shards: u16,
     /// Whether INFO and HELLO name the node as one of a cluster.
     pub is_clustered: bool,
+    /// What options refuse and take.
+    pub switches: Switches,
+}
+
+/// Commands that options of the server refuse or take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
     /// FLUSHALL and FLUSHDB are refused.
     pub refuses_flush: bool,
     /// DEBUG is taken.

@@ -37,6 +37,7 @@ mod options;
 mod parser;
 mod pattern;
 mod pause;
+mod paused_commands;
 mod pubsub;
 mod pushes;
 mod queued;
@@ -74,7 +75,7 @@ pub use cores::{CorePorts, OwnCore};
 pub use glob::Steps;
 pub use host::{
     Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
-    SlowCommand,
+    SlowCommand, Switches,
 };
 pub use message::{Kind, Message, MessageBytes};
 pub use notifications::{ExpiringKeys, NotificationFigures, Notifications};

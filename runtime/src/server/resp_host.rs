@@ -15,8 +15,8 @@ use penstock_net::request::Verb;
 use penstock_net::resp::{
     Broker, BrokerFull, COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host,
     KeyTracker, Kind, Name, NotificationFigures, Notifications, OwnCore, Pause, PauseControl,
-    ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand, TrackingFigures,
-    TrackingOptions, TrackingRefused,
+    ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand, Switches,
+    TrackingFigures, TrackingOptions, TrackingRefused,
 };
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -214,9 +214,16 @@ pub(crate) struct RespHost {
     schema: Arc<RwLock<Arc<ServedSchema>>>,
     /// How far the time of the core's shard is ahead of the wall clock, in milliseconds.
     ahead_ms: Arc<AtomicI64>,
-    /// What CLIENT PAUSE holds back, at all cores.
-    pause: Arc<NodePause>,
-    /// The keys that are announced when they expire, of all cores.
+    /// What was set while the node runs, at all cores.
+    set: Arc<NodeSettings>,
+}
+
+/// What commands of clients have set for all cores.
+#[derive(Debug)]
+struct NodeSettings {
+    /// What CLIENT PAUSE holds back.
+    pause: NodePause,
+    /// The keys that are announced when they expire.
     expirations: Arc<NodeExpirations>,
 }
 
@@ -257,8 +264,10 @@ impl RespHost {
                 keepalive_s: KEEPALIVE_S,
                 shards: node.shards(),
                 is_clustered: config.is_clustered() || config.resp_cluster_enabled,
-                refuses_flush: !config.resp_flush,
-                takes_debug: config.resp_debug,
+                switches: Switches {
+                    refuses_flush: !config.resp_flush,
+                    takes_debug: config.resp_debug,
+                },
                 ..Facts::default()
             },
             is_clustered: config.is_clustered(),
@@ -282,8 +291,10 @@ impl RespHost {
             scripts: Arc::default(),
             schema: Arc::default(),
             ahead_ms: Arc::default(),
-            pause: Arc::default(),
-            expirations: Arc::new(expirations),
+            set: Arc::new(NodeSettings {
+                pause: NodePause::default(),
+                expirations: Arc::new(expirations),
+            }),
         }
     }
 
@@ -358,7 +369,7 @@ impl RespHost {
 
     /// The keys that are announced when they expire, of all cores.
     pub(super) fn expirations(&self) -> &Arc<NodeExpirations> {
-        &self.expirations
+        &self.set.expirations
     }
 
     /// The core whose connections these are.
@@ -544,15 +555,15 @@ impl Host for RespHost {
     }
 
     fn notifications(&self) -> Notifications {
-        self.expirations.wanted()
+        self.set.expirations.wanted()
     }
 
     fn notify(&self, notifications: Notifications) {
-        self.expirations.want(notifications);
+        self.set.expirations.want(notifications);
     }
 
     fn notified(&self) -> NotificationFigures {
-        self.expirations.figures()
+        self.set.expirations.figures()
     }
 
     fn stand_still(&self, us: u64) {
@@ -581,15 +592,15 @@ impl Host for RespHost {
 
 impl PauseControl for RespHost {
     fn pause(&self) -> Option<Pause> {
-        self.pause.at(|| self.elapsed_us())
+        self.set.pause.at(|| self.elapsed_us())
     }
 
     fn begin(&self, pause: Pause) {
-        self.pause.begin(pause, self.elapsed_us());
+        self.set.pause.begin(pause, self.elapsed_us());
     }
 
     fn end(&self) {
-        self.pause.end();
+        self.set.pause.end();
         self.channels.mail_unpaused();
     }
 

@@ -31,7 +31,7 @@ impl Talk {
         {
             return self.refuse_only(&text);
         }
-        if !host.facts().takes_debug {
+        if !host.facts().switches.takes_debug {
             return self.refuse_only(TURNED_OFF);
         }
         let is = |name: &[u8]| args.get(1).eq_ignore_ascii_case(name);

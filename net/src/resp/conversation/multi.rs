@@ -193,6 +193,9 @@ impl Talk {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
+        if let Some(text) = self.too_much_watched(queue) {
+            return self.end_exec(text.as_bytes());
+        }
         let has_scripts = queue.scripts > 0;
         // A script may publish, however few keys it names.
         if (publishes || has_scripts) && !self.is_idle(sink) {
@@ -246,15 +249,6 @@ impl Talk {
             reply_bytes_max: u32::try_from(self.bound.bytes_max()).unwrap_or(u32::MAX),
         };
         let words_bytes = words.clone().map(<[u8]>::len).sum();
-        let (watched_bytes, most) = (self.watched_bytes(), self.limits.frame_bytes_max as usize);
-        if watched_bytes > 0 && watched_bytes + queue.bytes > most {
-            let text = format!(
-                "EXECABORT Transaction discarded because its commands and watched keys take {} \
-                 bytes, and {most} is the limit (option frame_bytes_max)",
-                watched_bytes + queue.bytes
-            );
-            return self.end_exec(text.as_bytes());
-        }
         if !sink.has_room(1, item.item_bytes(words.clone().count(), words_bytes)) {
             return Passed::Part;
         }
@@ -405,6 +399,19 @@ impl Talk {
         let watching = Watching::new(new.into_iter());
         self.begin_under_way(UnderWay::of_watch(watching, self.protocol));
         Passed::Whole
+    }
+
+    /// Why watched keys and commands are too much for an item, if they are.
+    fn too_much_watched(&self, queue: &Queue) -> Option<String> {
+        let most = self.limits.frame_bytes_max as usize;
+        let (watched_bytes, queued_bytes) = (self.watched_bytes(), queue.bytes);
+        let bytes = watched_bytes + queued_bytes;
+        (watched_bytes > 0 && bytes > most).then(|| {
+            format!(
+                "EXECABORT Transaction discarded because its commands and watched keys take \
+                 {bytes} bytes, and {most} is the limit (option frame_bytes_max)"
+            )
+        })
     }
 
     /// Bytes that watched keys take in an item.

@@ -2,7 +2,8 @@
 
 use super::super::host::Host;
 use super::super::parser::Arguments;
-use super::super::pause::{Pause, is_queued_write, read_pause};
+use super::super::pause::Pause;
+use super::super::paused_commands::{holds, is_queued_write, read_pause};
 use super::super::rights;
 use super::super::table::{Command, Name};
 use super::super::words::wrong_arity;
@@ -51,7 +52,7 @@ impl Talk {
     fn holds(&self, pause: Pause, command: &Command, args: Arguments<'_>) -> bool {
         let mut queued = self.queue.iter().flat_map(|queue| queue.kept());
         let is_write = command.id == Name::Exec && queued.any(|it| is_queued_write(it.view()));
-        is_write || pause.holds(command, args)
+        is_write || holds(pause, command, args)
     }
 
     /// CLIENT PAUSE and CLIENT UNPAUSE.
