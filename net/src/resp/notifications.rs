@@ -121,7 +121,7 @@ pub struct NotificationFigures {
 pub struct ExpiringKeys {
     expiries: BTreeMap<Box<[u8]>, u64>,
     due: BTreeSet<(u64, Box<[u8]>)>,
-    /// Keys that were changed behind their expiry.
+    /// Keys that were changed behind their expiry, or so that they have expired.
     ended: VecDeque<Box<[u8]>>,
     bytes: usize,
 }
@@ -151,19 +151,27 @@ impl ExpiringKeys {
         time_ms: u64,
         bytes_max: usize,
     ) -> bool {
+        let mut had_expired = false;
         if let Some((name, before_ms)) = self.expiries.remove_entry(key) {
             let (_, name) = self.due.take(&(before_ms, name)).expect("both have it");
-            if before_ms <= time_ms {
-                // It had expired when it was changed.
+            had_expired = before_ms <= time_ms;
+            if had_expired {
                 self.ended.push_back(name);
             } else {
                 self.bytes -= Self::bytes_of(&name);
             }
         }
         match expiry_ms {
-            // What ends by its change is deleted, and has not expired.
             Some(expiry_ms) if expiry_ms > time_ms => self.expires(key, expiry_ms, bytes_max),
-            _ => true,
+            // Its change has ended it, and as in Valkey it has expired.
+            Some(_) if !had_expired => {
+                let has_room = self.takes(key, bytes_max);
+                if has_room {
+                    self.ended.push_back(key.into());
+                }
+                has_room
+            }
+            Some(_) | None => true,
         }
     }
 
@@ -173,12 +181,20 @@ impl ExpiringKeys {
     }
 
     fn expires(&mut self, key: &[u8], expiry_ms: u64, bytes_max: usize) -> bool {
+        let has_room = self.takes(key, bytes_max);
+        if has_room {
+            self.expiries.insert(key.into(), expiry_ms);
+            self.due.insert((expiry_ms, key.into()));
+        }
+        has_room
+    }
+
+    /// Takes the bytes of a key, if they are left.
+    fn takes(&mut self, key: &[u8], bytes_max: usize) -> bool {
         let bytes = self.bytes + Self::bytes_of(key);
         let has_room = bytes <= bytes_max;
         if has_room {
             self.bytes = bytes;
-            self.expiries.insert(key.into(), expiry_ms);
-            self.due.insert((expiry_ms, key.into()));
         }
         has_room
     }
@@ -252,11 +268,13 @@ mod tests {
         assert_eq!(taken(&mut keys, 9), [b""; 0]);
         assert_eq!(taken(&mut keys, 20), [b"a", b"b"]);
         assert_eq!(taken(&mut keys, 29), [b""; 0]);
-        // Longer, deleted, persistent, and for the past.
+        // Longer, deleted, and for the past.
         assert!(keys.changes(b"c", Some(40), 29, MUCH));
         assert_eq!(taken(&mut keys, 39), [b""; 0]);
         assert!(keys.changes(b"c", None, 39, MUCH));
+        assert!(keys.is_empty() && keys.bytes == 0);
         assert!(keys.changes(b"d", Some(39), 39, MUCH));
+        assert_eq!(taken(&mut keys, 39), [b"d"]);
         assert!(keys.is_empty() && keys.bytes == 0);
         // What was written anew behind its expiry has expired before.
         assert!(keys.changes(b"e", Some(50), 41, MUCH));

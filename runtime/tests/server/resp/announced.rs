@@ -27,6 +27,10 @@ A GETEX n:3 PX 30
 B <
 A SET n:4 v PX 60000
 A PEXPIRE n:4 -1
+B <
+A SET n:4 v PX 60000
+A SET n:4 v PXAT 1
+B <
 A SET n:4 v PX 60000
 A DEL n:4
 A SET n:5 v PX 30
@@ -118,10 +122,14 @@ fn keys_that_are_flushed_are_not_announced_and_other_events_are_refused_by_name(
     let mut subscriber = subscriber(resp.address, Duration::from_secs(30));
     for number in 0..100 {
         let name = format!("order:{number}");
-        assert_eq!(talk.ask(&["SET", &name, "v", "PX", "400"]), "+OK\r\n");
+        let words = [b"SET", name.as_bytes(), b"v", b"PX", b"3000"];
+        talk.send(&encode(&words));
+    }
+    for _ in 0..100 {
+        assert_eq!(talk.reply(), b"+OK\r\n");
     }
     assert_eq!(talk.ask(&["FLUSHALL"]), "+OK\r\n");
-    assert_eq!(talk.ask(&["SET", "last", "v", "PX", "600"]), "+OK\r\n");
+    assert_eq!(talk.ask(&["SET", "last", "v", "PX", "3500"]), "+OK\r\n");
     assert_eq!(key_of(&mut subscriber), "last");
     resp.server.stop();
 }
