@@ -19,8 +19,9 @@ pub trait Tracker {
     /// before the step that shows him a value.
     fn is_wanted(&self) -> bool;
 
-    /// A key has changed: it has this expiry now, and this connection has asked for the change.
-    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>);
+    /// A key has changed at this time, in unix milliseconds: it has this expiry now, and this
+    /// connection has asked for the change.
+    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, time_ms: u64);
 
     /// A value of a key was shown that expires then.
     fn shown(&self, key: &[u8], expiry_ms: u64);
@@ -30,6 +31,10 @@ pub trait Tracker {
 
     /// Any key may have changed, and changes may come that nobody tells.
     fn all_changed(&self);
+
+    /// All keys have changed here, and none of them was told: they are flushed, or more than are
+    /// noted one by one.
+    fn all_replaced(&self) {}
 
     /// It is so late, in unix milliseconds. When the next value expires that was shown.
     fn expire(&self, time_ms: u64) -> Option<u64>;
@@ -50,6 +55,8 @@ pub(crate) struct Tracking {
     next_expiry_ms: Option<u64>,
     /// The number of the partitions that this node answers for.
     served: u64,
+    /// Others may write from now on what this node wrote.
+    is_replanned: bool,
 }
 
 impl Tracking {
@@ -65,7 +72,7 @@ impl Tracking {
             data.note_changed_keys(tracker.is_wanted());
             match data.changed_keys() {
                 Some(changed) => changed.asks(None),
-                None => self.next_expiry_ms = None,
+                None => (self.next_expiry_ms, self.is_replanned) = (None, false),
             }
         }
     }
@@ -83,11 +90,9 @@ impl Tracking {
         }
     }
 
-    /// Any key may have changed for all that this shard knows.
-    pub(crate) fn note_all(data: &mut Data) {
-        if let Some(changed) = data.changed_keys() {
-            changed.note_all();
-        }
+    /// Any key may have changed for all that this shard knows: others write it.
+    pub(crate) fn is_replanned(&mut self) {
+        self.is_replanned = true;
     }
 
     #[cold]
@@ -105,12 +110,18 @@ impl Tracking {
         // What another node writes from now on is not told here.
         let served = linked.map_or(0, ClusterMember::served_changes);
         let serves_others = std::mem::replace(&mut self.served, served) != served;
-        if changed.are_all() || serves_others {
+        let is_replanned = std::mem::take(&mut self.is_replanned);
+        if changed.are_all() || serves_others || is_replanned {
             tracker.all_changed();
+        }
+        if changed.are_all() {
+            tracker.all_replaced();
         }
         for (key, noted) in changed.notes() {
             match noted {
-                Noted::Changed { expiry_ms, writer } => tracker.changed(key, expiry_ms, writer),
+                Noted::Changed { expiry_ms, writer } => {
+                    tracker.changed(key, expiry_ms, writer, time_ms);
+                }
                 Noted::Shown { expiry_ms } => tracker.shown(key, expiry_ms),
             }
         }

@@ -1,8 +1,10 @@
 //! From the answer of an item to the reply of its command.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
-use crate::apply::Decimal;
+use crate::apply::{Decimal, NumberKind};
+use crate::program::AnswerNames;
 use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, PlainReply, ReplyItem};
 use crate::scan::ScanPage;
 use crate::status::Status;
@@ -44,8 +46,8 @@ pub(super) enum Fold {
     Ttl(TtlForm),
     /// INCREX by so much: what the number is, and what was added.
     Increased(i64),
-    /// KV.APPLY.
-    Apply,
+    /// KV.APPLY and KV.RUN, with names if the connection wants them.
+    Apply(Option<Arc<AnswerNames>>),
     /// The answer of a script or of commands that run together, which is a reply.
     Script,
     /// At how many nodes all writes are: so many less those that lack some of them.
@@ -118,7 +120,7 @@ pub(super) fn write(
     let status = item.head.status;
     match fold {
         Fold::Increased(by) => return increased(*by, told, slot, replies),
-        Fold::Apply => return applied(told, slot, replies),
+        Fold::Apply(names) => return applied(names.as_deref(), told, slot, replies),
         Fold::Nodes(_) => {
             note_nodes(fold, sum, told);
             return end_fold(fold, *sum, replies);
@@ -168,7 +170,7 @@ pub(super) fn write(
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
         Fold::Scan { pattern, .. } => page(pattern.as_deref(), told, replies),
-        Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
+        Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply(_) | Fold::Nodes(_) => {}
     }
 }
 
@@ -273,7 +275,7 @@ fn increased(by: i64, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
 }
 
 /// What an APPLY tells.
-fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
+fn applied(names: Option<&AnswerNames>, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
     let (item, head) = (told.item, &told.item.head);
     let numbers = match head.status {
         Status::Ok | Status::GuardFailed => item.value.as_chunks::<8>().0,
@@ -285,7 +287,7 @@ fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
         Status::Denied => return replies.error(&[b"NOPERM ", item.value].concat()),
         _ => return failed(told, slot, replies),
     };
-    replies.map(6);
+    replies.map(if names.is_some() { 8 } else { 6 });
     replies.bulk(b"status");
     replies.bulk(head.status.name().as_bytes());
     replies.bulk(b"numbers");
@@ -309,6 +311,44 @@ fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
     replies.bulk(&text[..len]);
     replies.bulk(b"replayed");
     replies.integer((head.flags & ITEM_FLAG_REPLAYED != 0).into());
+    if let Some(names) = names {
+        named(names, item, numbers, replies);
+    }
+}
+
+/// The numbers of an answer by their names, and the words of the instruction that failed.
+fn named(
+    names: &AnswerNames,
+    item: &ReplyItem<'_>,
+    numbers: &[[u8; 8]],
+    replies: &mut Replies<'_>,
+) {
+    let instruction = usize::from(item.head.instruction);
+    let mut fields: Vec<(&str, Option<NumberKind>)> = match item.head.status {
+        Status::Ok => names.told().collect(),
+        _ => names
+            .seen(instruction)
+            .map(|(name, kind)| (name, Some(kind)))
+            .into_iter()
+            .collect(),
+    };
+    fields.truncate(numbers.len());
+    replies.bulk(b"fields");
+    replies.map(fields.len());
+    for ((name, kind), bits) in fields.iter().zip(numbers) {
+        replies.bulk(name.as_bytes());
+        let bits = u64::from_le_bytes(*bits);
+        let number = kind.map_or(i128::from(bits), |kind| kind.number(bits));
+        match i64::try_from(number) {
+            Ok(number) => replies.integer(number),
+            Err(_) => replies.bulk(number.to_string().as_bytes()),
+        }
+    }
+    replies.bulk(b"text");
+    match names.text(instruction) {
+        Some(text) if item.head.status != Status::Ok => replies.bulk(text.as_bytes()),
+        _ => replies.null(),
+    }
 }
 
 /// The error of an item that was not executed as asked.

@@ -31,10 +31,13 @@ mod login;
 mod message;
 mod model;
 mod named_keys;
+mod notifications;
 mod number;
 mod options;
 mod parser;
 mod pattern;
+mod pause;
+mod paused_commands;
 mod pubsub;
 mod pushes;
 mod queued;
@@ -72,10 +75,12 @@ pub use cores::{CorePorts, OwnCore};
 pub use glob::Steps;
 pub use host::{
     Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
-    SlowCommand,
+    SlowCommand, Switches,
 };
 pub use message::{Kind, Message, MessageBytes};
+pub use notifications::{ExpiringKeys, NotificationFigures, Notifications};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
+pub use pause::{Pause, PauseControl, PausedCommands, UNTIL_US_MAX};
 pub use pushes::Push;
 pub use queued::{Evals, QueuedEnd, for_each_named_key, judge_script, protocol_of, run_queued};
 pub use reply::{Protocol, Replies};

@@ -418,7 +418,7 @@ impl Staged {
         match id {
             Name::Time => local::write_time(self.time_us, replies),
             _ if local::answer_of_arguments(id, args, replies) => {}
-            _ => replies.error(words::NOT_FROM_SCRIPT),
+            _ => words::not_from_script(args, replies),
         }
     }
 

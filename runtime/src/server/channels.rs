@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use penstock_net::resp::{
     BrokerFull, CHANNEL_BYTES_MAX, Channels, Kind, Message, MessageBytes, Steps, subscription_bytes,
@@ -61,6 +62,10 @@ pub(crate) enum Mailed {
     Invalidated(Invalidated),
     /// All tracked keys have changed.
     AllInvalidated,
+    /// CLIENT PAUSE holds nothing back any more.
+    Unpaused,
+    /// The thread of the core stands still until then.
+    Sleep(Instant),
     /// The connection is gone that gets the keys of another one.
     RedirectBroke {
         /// The connection that tracks them, ...
@@ -81,6 +86,8 @@ struct CoreChannels {
     given: AtomicU64,
     /// All tracked keys have changed, and that is in the mail.
     has_all_invalidated: AtomicBool,
+    /// The end of a pause is in the mail.
+    has_unpaused: AtomicBool,
     mail: flume::Sender<Mailed>,
 }
 
@@ -132,6 +139,7 @@ impl NodeChannels {
             sent: AtomicU64::new(0),
             given: AtomicU64::new(0),
             has_all_invalidated: AtomicBool::new(false),
+            has_unpaused: AtomicBool::new(false),
             mail: mail.clone(),
         };
         let channels = NodeChannels {
@@ -323,6 +331,31 @@ impl NodeChannels {
                 drop(core.mail.send(Mailed::AllInvalidated));
             }
         }
+    }
+
+    /// Mails to each core that commands are held no more. It is in the mail of a core once.
+    pub(crate) fn mail_unpaused(&self) {
+        for core in &self.cores {
+            if !core.has_unpaused.swap(true, Ordering::SeqCst) {
+                drop(core.mail.send(Mailed::Unpaused));
+            }
+        }
+    }
+
+    /// Mails to each core but one that its thread is to stand still. Each connection asks for that
+    /// once at a time.
+    pub(crate) fn mail_sleep(&self, but: u16, until: Instant) {
+        for (number, core) in self.cores.iter().enumerate() {
+            if number != usize::from(but) {
+                drop(core.mail.send(Mailed::Sleep(until)));
+            }
+        }
+    }
+
+    /// A core is about to let its connections go on.
+    pub(crate) fn took_unpaused(&self, core: u16) {
+        let core = &self.cores[usize::from(core)];
+        core.has_unpaused.store(false, Ordering::SeqCst);
     }
 
     /// Mails to the core of a connection that tracks keys that the receiver of them is gone. It is

@@ -30,6 +30,7 @@ use super::connection_tasks::serve_connection;
 use super::core::Core;
 use super::descriptors::{Descriptors, refuse_accepted};
 use super::error::{ServeError, system};
+use super::expirations::ShardExpirations;
 use super::halves::halves;
 use super::link_tasks::serve_link;
 use super::listen;
@@ -178,6 +179,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         execution.serve_publisher(Box::new(publisher));
         engine.shard.serve_tracker(Box::new(ShardTracker {
             tracking: Arc::clone(resp.host.tracking()),
+            expirations: ShardExpirations::new(resp.host.expirations()),
             shard: start.shard.shard,
         }));
         drop(engine);

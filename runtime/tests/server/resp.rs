@@ -1,5 +1,6 @@
 //! The RESP port of the real server: atomic commands, pipelines, bad input.
 
+mod announced;
 mod beyond;
 mod channels;
 mod channels_table;
@@ -8,7 +9,9 @@ mod flush_table;
 mod fuzzed;
 mod holds;
 mod lifetimes;
+mod named;
 mod oracle;
+mod pausing;
 mod running;
 mod script_table;
 mod scripts;

@@ -32,8 +32,16 @@ const TOO_MANY_SCRIPTS: &[u8] = b"ERR at most 16 scripts may stand behind MULTI"
 const _: () = assert!(SCRIPTS_QUEUED_MAX == 16, "the text names the limit");
 const NO_SCRIPT_BEHIND_MULTI: &[u8] =
     b"NOPERM a user with rights runs no scripts behind MULTI: a script is a transaction";
-/// Keys that WATCH may name together.
-const WATCHED_MAX: usize = 8;
+/// Keys that WATCH may name together: as many as EXEC judges.
+const WATCHED_MAX: usize = APPLY_KEYS_MAX;
+
+/// Bytes that watched keys may take in the item of EXEC, however short a frame is.
+const WATCHED_BYTES_MIN: usize = 8 * (KEY_BYTES_MAX + Seen::BYTES + 8);
+
+/// Bytes that a watched key takes in the item of EXEC.
+fn watched_bytes_of(key: &[u8]) -> usize {
+    key.len() + Seen::BYTES + 8
+}
 
 /// What the commands of EXEC do with keys.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +193,9 @@ impl Talk {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
+        if let Some(text) = self.too_much_watched(queue) {
+            return self.end_exec(text.as_bytes());
+        }
         let has_scripts = queue.scripts > 0;
         // A script may publish, however few keys it names.
         if (publishes || has_scripts) && !self.is_idle(sink) {
@@ -361,6 +372,9 @@ impl Talk {
 
     /// WATCH.
     pub(super) fn watch(&mut self, args: Arguments<'_>) -> Passed {
+        if args.len() - 1 > WATCHED_MAX {
+            return self.refuse_many_watched(args.len() - 1);
+        }
         if args
             .from(1)
             .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
@@ -370,13 +384,46 @@ impl Talk {
         let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
         let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
         if self.watched.len() + new.len() > WATCHED_MAX {
-            let count = self.watched.len() + new.len();
-            let text = format!("ERR {count} keys; at most {WATCHED_MAX} can be watched");
+            return self.refuse_many_watched(self.watched.len() + new.len());
+        }
+        let new_bytes: usize = new.iter().map(|key| watched_bytes_of(key)).sum();
+        let bytes = self.watched_bytes() + new_bytes;
+        let most = WATCHED_BYTES_MIN.max(self.limits.frame_bytes_max as usize / 4);
+        if bytes > most {
+            let text = format!(
+                "ERR watched keys take {bytes} bytes, and {most} is the limit: a quarter of \
+                 frame_bytes_max"
+            );
             return self.refuse_only(text.as_bytes());
         }
         let watching = Watching::new(new.into_iter());
         self.begin_under_way(UnderWay::of_watch(watching, self.protocol));
         Passed::Whole
+    }
+
+    /// Why watched keys and commands are too much for an item, if they are.
+    fn too_much_watched(&self, queue: &Queue) -> Option<String> {
+        let most = self.limits.frame_bytes_max as usize;
+        let (watched_bytes, queued_bytes) = (self.watched_bytes(), queue.bytes);
+        let bytes = watched_bytes + queued_bytes;
+        (watched_bytes > 0 && bytes > most).then(|| {
+            format!(
+                "EXECABORT Transaction discarded because its commands and watched keys take \
+                 {bytes} bytes, and {most} is the limit (option frame_bytes_max)"
+            )
+        })
+    }
+
+    /// Bytes that watched keys take in an item.
+    fn watched_bytes(&self) -> usize {
+        let all = self.watched.iter();
+        all.map(|it| watched_bytes_of(&it.key)).sum()
+    }
+
+    #[cold]
+    fn refuse_many_watched(&mut self, count: usize) -> Passed {
+        let text = format!("ERR {count} keys; at most {WATCHED_MAX} can be watched");
+        self.refuse_only(text.as_bytes())
     }
 }
 

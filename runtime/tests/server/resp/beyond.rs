@@ -134,7 +134,7 @@ KV.OPTS => *8|$5|level|$4|disk|$5|stale|:20|$5|token|$36|017f22e2-79b0-7cc3-98c4
 KV.OPTS level=most => -ERR KV.OPTS: level = 'most': allowed is none, interval...
 KV.OPTS stale=1s => -ERR KV.OPTS: stale = '1s': allowed is 0 to 86400000 milliseconds|
 KV.OPTS token=1 => -ERR KV.OPTS: token = '1': allowed is a UUID of version 7, or any text...
-KV.OPTS durable => -ERR KV.OPTS: option = 'durable': allowed is level=, stale=, token= or sent=|
+KV.OPTS durable => -ERR KV.OPTS: option = 'durable': allowed is level=, stale=, names=, token= or sent=|
 KV.OPTS token= => +OK|
 INCR s => :2|
 KV.OPTS level=replica => +OK|

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::announced::ANNOUNCED;
 use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
+use super::pausing::{PAUSE_TABLE, PAUSED};
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
 use super::tracking_table::{TRACKED, TRACKING_TABLE};
@@ -48,6 +50,7 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
     // The last line of the table ends the connection.
     let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
+    let lines = lines.chain(PAUSE_TABLE.lines());
     let lines = lines.chain(TRACKING_TABLE.lines());
     let lines = lines.chain(TABLE.lines());
     let lines = lines.filter(|line| !line.is_empty());
@@ -206,6 +209,10 @@ fn messages_are_those_of_valkey_byte_by_byte() {
             ("3", MESSAGES),
             ("2", &restricted),
             ("3", TRACKED),
+            ("2", PAUSED),
+            ("3", PAUSED),
+            ("2", ANNOUNCED),
+            ("3", ANNOUNCED),
         ];
         for (protocol, lines) in lines {
             let theirs = answers(peer.address, protocol, lines);
