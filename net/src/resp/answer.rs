@@ -9,7 +9,7 @@ use crate::status::Status;
 
 use super::fields_read::FieldsRead;
 use super::host::Host;
-use super::model::{TOO_LONG, range_of, ttl_of};
+use super::model::{TOO_LONG, WRONG_TYPE, range_of, ttl_of};
 use super::pattern::Pattern;
 use super::reply::{Protocol, Replies, ValueLines};
 use super::request::TtlForm;
@@ -319,6 +319,7 @@ pub(super) fn failed(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
         Status::GuardFailed if head.flags & ITEM_FLAG_OVERFLOW != 0 => {
             replies.error(b"ERR increment or decrement would overflow");
         }
+        Status::WrongType => replies.error(WRONG_TYPE),
         Status::BadField => replies.error(b"ERR value is not an integer or out of range"),
         Status::TooLarge => replies.error(TOO_LONG),
         // The lowest byte of the version is the number of the node that writes the slot.

@@ -15,6 +15,8 @@ use super::transaction_keys::TransactionKeys;
 const NO_KEY: &[u8] = b"ERR no such key";
 const ARMED: &[u8] = b"ERR effects run when this key expires (ON_EXPIRE), and they stay with its \
     name: it cannot be renamed";
+pub(super) const WRONG_TYPE: &[u8] =
+    b"WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// The keys of a transaction, and the time at which they were read.

@@ -11,6 +11,7 @@ use penstock_storage::key_table::TableEntry;
 use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::{FileId, Lsn};
 use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::record::ValueKind;
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 use penstock_storage::version::SLOTS;
@@ -249,6 +250,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
                         sequence: version.sequence,
                     },
                     value: match self.request.wants_values {
+                        true if cell.value_kind() != ValueKind::Plain => ScanValue::LeftOut,
                         true => ScanValue::Bytes(cell.value()),
                         false => ScanValue::NotAsked,
                     },

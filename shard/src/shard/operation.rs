@@ -69,12 +69,18 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         pieces: &mut Pieces,
     ) -> Disposition {
-        match ApplyRequest::read(
-            operation.item,
-            self.execution.setup.limits().value_bytes_max,
-        ) {
-            Ok(request) if request.key_count() > FEW_KEYS_MAX => {
-                self.program_of_many_keys(now, operation, &request, pieces)
+        let value_bytes_max = self.execution.setup.limits().value_bytes_max;
+        // What has the answer of a script was written by this shard.
+        let request = match operation.answer {
+            Some(_) => ApplyRequest::read_own(operation.item, value_bytes_max),
+            None => ApplyRequest::read(operation.item, value_bytes_max),
+        };
+        match request {
+            Ok(request)
+                if request.key_count() > FEW_KEYS_MAX
+                    || operation.answer.is_some() && request.gives_members() =>
+            {
+                self.program_of_cluster(now, operation, &request, pieces)
             }
             Ok(request) => self.program_item(now, operation, &request, pieces),
             Err(refusal) => self
@@ -83,9 +89,9 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// The same of a program of so many keys that its record may have many parts.
-    #[cold]
-    fn program_of_many_keys(
+    /// The same of a program that not every node of a cluster may understand: its record may have
+    /// many parts, or values with members.
+    fn program_of_cluster(
         &mut self,
         now: Now,
         operation: &Operation<'_>,
@@ -95,7 +101,11 @@ impl<P: Blocks> Shard<P> {
         let slot = slot_of(request.key());
         let refusal = match &self.execution.linked {
             Some(linked) if self.execution.setup.owns(slot) => {
-                linked.refuses_many_keys(partition_of(slot))
+                let partition = partition_of(slot);
+                let many = request.key_count() > FEW_KEYS_MAX;
+                let many = many.then(|| linked.refuses_many_keys(partition)).flatten();
+                let gives = operation.answer.is_some() && request.gives_members();
+                many.or_else(|| gives.then(|| linked.refuses_members(partition)).flatten())
             }
             _ => None,
         };
