@@ -32,7 +32,6 @@ pub(super) enum Fold {
     Sum,
     /// `OK` when all are.
     Done,
-    Type,
     Length,
     Range(i64, i64),
     /// What the value tells of itself.
@@ -147,7 +146,6 @@ pub(super) fn write(
             *sum += i64::from(is_ok);
             end_fold(fold, *sum, replies);
         }
-        Fold::Type => replies.simple(if is_ok { "string" } else { "none" }),
         Fold::Length => {
             let len = if is_ok { item.value.len() } else { 0 };
             replies.integer(i64::try_from(len).expect("values are bounded"));

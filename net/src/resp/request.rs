@@ -5,6 +5,7 @@ use crate::limits::EXPIRY_MS_MAX;
 use super::bits::{Stretch, read_bit, read_place};
 pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use super::fraction::Fraction;
+use super::members::HashAsk;
 use super::number::{read_integer, read_unsigned};
 use super::parser::Arguments;
 use super::table::{Command, Name};
@@ -134,6 +135,7 @@ pub(super) enum Request<'a> {
     Read(&'a [u8], ValueRead),
     Rename(Pair<'a>),
     Copy(Pair<'a>),
+    Hash(&'a [u8], HashAsk<'a>),
 }
 
 /// What RENAME and COPY are about.
@@ -233,7 +235,10 @@ impl<'a> Request<'a> {
                 tells_number: command.id == Name::RenameNx,
             }),
             Name::Copy => read_copy(args)?,
-            _ => return Ok(None),
+            _ => {
+                let asked = HashAsk::read(command, args)?;
+                return Ok(asked.map(|ask| Request::Hash(key(), ask)));
+            }
         }))
     }
 
@@ -253,13 +258,42 @@ impl<'a> Request<'a> {
             | Request::AddFraction(..)
             | Request::SetBit(..)
             | Request::Rename(_)
-            | Request::Copy(_) => false,
+            | Request::Copy(_)
+            | Request::Type(_)
+            | Request::Hash(..) => false,
+            Request::Read(_, read) => read.is_of_plain(),
             _ => true,
+        }
+    }
+
+    /// The key whose value it reads or edits as bytes: with members it is of the wrong type.
+    pub(super) fn key_of_plain(&self) -> Option<&'a [u8]> {
+        match *self {
+            Request::Get(key)
+            | Request::GetDel(key)
+            | Request::GetEx(key, _)
+            | Request::StrLen(key)
+            | Request::GetRange(key, ..)
+            | Request::SetRange(key, ..)
+            | Request::Append(key, _)
+            | Request::Add(key, _)
+            | Request::IncrEx(key, _)
+            | Request::DelEx(key, _)
+            | Request::AddFraction(key, _)
+            | Request::SetBit(key, ..) => Some(key),
+            Request::Set {
+                key, when, gets, ..
+            } if gets || matches!(when, SetWhen::Equals(_)) => Some(key),
+            Request::Read(key, read) if read.is_of_plain() => Some(key),
+            _ => None,
         }
     }
 
     /// Whether it may change a key.
     pub(super) fn is_change(&self) -> bool {
+        if let Request::Hash(_, ask) = self {
+            return ask.is_change();
+        }
         !matches!(
             self,
             Request::Get(_)
@@ -329,6 +363,7 @@ impl<'a> Request<'a> {
             | Request::AddFraction(key, _)
             | Request::SetBit(key, ..)
             | Request::Read(key, _)
+            | Request::Hash(key, _)
             | Request::Persist(key) => visit(key),
         }
     }

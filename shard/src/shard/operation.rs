@@ -17,6 +17,7 @@ use penstock_storage::store::Found;
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
+use crate::execution::Execution;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
 use crate::execution::operation::{Asks, Disposition, Leave, Operation, Own, obey};
 use crate::execution::verbs::{Cold, Context, Ran, Spread, refused};
@@ -295,6 +296,9 @@ impl<P: Blocks> Shard<P> {
             Ran::Answered { gate, status } => {
                 self.execution.stats.answer(own.asked, status);
                 let is_done = status == Status::Ok;
+                if status == Status::WrongType && !operation.address.tells_wrong_type {
+                    Execution::<P>::say_unsupported(from, pieces);
+                }
                 if is_done && operation.address.tells_began {
                     self.execution.report_began(own, from, pieces);
                 }

@@ -640,6 +640,7 @@ mod tests {
                 key: b"stock:42",
                 value: &[9, 8, 7],
                 expiry_ms,
+                value_kind: ValueKind::Plain,
                 layout: 513,
                 is_crowded: false,
             },
@@ -648,6 +649,7 @@ mod tests {
                 key: b"{stock:42}x",
                 value: &[],
                 expiry_ms: None,
+                value_kind: ValueKind::Plain,
                 layout: 0,
                 is_crowded: false,
             },
@@ -752,6 +754,7 @@ mod tests {
                 key: b"hold",
                 value: &[],
                 expiry_ms,
+                value_kind: ValueKind::Plain,
                 layout: 0,
                 is_crowded: false,
             };

@@ -340,7 +340,9 @@ impl Replayed {
                     self.expects(KeyHome { slot, hash }, part);
                 } else {
                     let home = KeyHome { slot, hash };
-                    let id = self.keys.insert(home, part.key(), part.kinded_value(), expiry_ms);
+                    let id = self
+                        .keys
+                        .insert(home, part.key(), part.kinded_value(), expiry_ms);
                     self.keys.set_change(id, new, packed, None);
                     self.arm(home, id, part);
                 }

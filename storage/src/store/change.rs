@@ -714,7 +714,8 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         let id = found.cell.filter(|_| found.exists && *keeps_effects)?;
         let held = self.store.data.keys.cell(id).value().len();
         // The cell of a head is to become a plain one.
-        let is_as_long = held == self.store.edited.of(which).len() && found.kind == ValueKind::Plain;
+        let is_as_long =
+            held == self.store.edited.of(which).len() && found.kind == ValueKind::Plain;
         (is_as_long && expiry_ms == found.expiry_ms).then_some(id)
     }
 }

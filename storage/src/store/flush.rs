@@ -138,7 +138,10 @@ impl<P: Blocks> Store<P> {
             Room::Full => return Err(NoRoom::Log),
         }
         fall(&mut self.data.keys, mark, home_of);
-        let id = self.data.keys.insert(home, mark, KindedValue::plain(&FLUSH_VALUE), None);
+        let id = self
+            .data
+            .keys
+            .insert(home, mark, KindedValue::plain(&FLUSH_VALUE), None);
         let (lsn, version) = self.commit(now_us, home.slot, &[(home.hash, id)]);
         self.data.flushes.marks[partition] = Some(home);
         self.data.flushes.lsn = lsn;

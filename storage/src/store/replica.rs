@@ -31,7 +31,9 @@ impl Data {
     fn cell_for(&mut self, home: KeyHome, part: &PartView<'_>, is_dense: bool) -> Option<CellId> {
         let id = match self.keys.find(home.slot, home.hash, part.key()) {
             Found::Cached(id) => id,
-            Found::Absent => return Some(self.keys.insert(home, part.key(), KindedValue::NONE, None)),
+            Found::Absent => {
+                return Some(self.keys.insert(home, part.key(), KindedValue::NONE, None));
+            }
             Found::Cold(_) => panic!("what is cold is read before"),
         };
         let known = self.keys.version(id);
@@ -152,10 +154,12 @@ impl<P: Blocks> Store<P> {
             };
             let id = match part.kind() {
                 PartKind::Put => {
-                    let id = self
-                        .data
-                        .keys
-                        .set_value(home, known, part.kinded_value(), part.expiry_ms());
+                    let id = self.data.keys.set_value(
+                        home,
+                        known,
+                        part.kinded_value(),
+                        part.expiry_ms(),
+                    );
                     if let Some(effects) = part.effects() {
                         self.data.keys.arm(home, id, EffectsArea::new(effects));
                     }

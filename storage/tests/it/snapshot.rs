@@ -50,6 +50,7 @@ fn header(segments: Vec<CoveredSegment>) -> SnapshotHeader {
         has_released: false,
         is_linked: true,
         has_marks: false,
+        has_heads: false,
         sequences,
         segments,
     }
@@ -429,6 +430,18 @@ fn a_snapshot_with_marks_has_a_version_of_its_own() {
     assert_eq!(*open(&bytes).expect("whole").header(), marked);
     marked.has_marks = false;
     assert_eq!(file(&marked, &[])[8], 6);
+}
+
+#[test]
+fn a_snapshot_of_a_log_that_has_had_heads_says_so_beside_any_version() {
+    for (has_marks, version) in [(false, 6), (true, 7)] {
+        let mut header = header(vec![covered(1, 1, 8192)]);
+        (header.has_marks, header.has_heads) = (has_marks, true);
+        let bytes = file(&header, &[]);
+        // A build that knows no heads finds a flag that it does not know, and reads the log.
+        assert_eq!((bytes[8], bytes[100] & 8), (version, 8));
+        assert_eq!(*open(&bytes).expect("whole").header(), header);
+    }
 }
 
 #[test]

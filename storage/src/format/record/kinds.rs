@@ -20,9 +20,8 @@ pub(super) const fn encoding(kind: ValueKind) -> u8 {
 /// Whether a part may have a value of its kind.
 #[inline]
 pub(super) fn may_be(part: &PartSpec<'_>) -> bool {
-    part.value_kind == ValueKind::Plain || may_be_head(part.kind, part.key) && {
-        head::check(part.value).is_ok()
-    }
+    part.value_kind == ValueKind::Plain
+        || may_be_head(part.kind, part.key) && { head::check(part.value).is_ok() }
 }
 
 /// Checks a part whose encoding is that of a head.

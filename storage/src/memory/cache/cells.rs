@@ -525,7 +525,11 @@ impl Cache {
         key[..key_len].copy_from_slice(cell.key());
         let head = *cell.head;
         let version = self.versions.remove(&id.0);
-        let moved = self.insert(&key[..key_len], KindedValue { kind, bytes: value }, expiry_ms);
+        let moved = self.insert(
+            &key[..key_len],
+            KindedValue { kind, bytes: value },
+            expiry_ms,
+        );
         self.young -= usize::from(head[YOUNG_AT] & YOUNG == 0);
         let moved_head = self.head_mut(moved);
         moved_head[..LENGTHS_AT].copy_from_slice(&head[..LENGTHS_AT]);

@@ -1,8 +1,9 @@
 //! Another value for a cell, where it stands.
 
 use crate::memory::cache::cell::{
-    EPOCH_AT, EPOCH_ELSEWHERE, FREE, GENERATION_AT, HEAD_BYTES, KEY_SHIFT, PLACE_AT, REFERENCED,
-    MARKS, MEMBERS, SEQUENCE_AT, SEQUENCE_MAX, YOUNG_AT, is_same_key, key_len, lengths, place_in,
+    EPOCH_AT, EPOCH_ELSEWHERE, FREE, GENERATION_AT, HEAD_BYTES, KEY_SHIFT, MARKS, MEMBERS,
+    PLACE_AT, REFERENCED, SEQUENCE_AT, SEQUENCE_MAX, YOUNG_AT, is_same_key, key_len, lengths,
+    place_in,
 };
 use crate::memory::cache::cells::Cache;
 use crate::memory::cache::page::{large_number, page_and_slot};

@@ -192,7 +192,10 @@ impl<P: Blocks> Store<P> {
         let mut value = std::mem::take(&mut self.token_value);
         TokenAnswer { version, ..answer }.encode(&mut value);
         let expiry_ms = cell.expiry_ms();
-        let id = self.data.keys.set_value(home, id, KindedValue::plain(&value), expiry_ms);
+        let id = self
+            .data
+            .keys
+            .set_value(home, id, KindedValue::plain(&value), expiry_ms);
         self.token_value = value;
         id
     }
