@@ -41,7 +41,7 @@ impl Answer {
             version: entry.version,
             value: match entry.value {
                 ScanValue::Bytes(value) => Some(answer.value.slice_ref(value)),
-                ScanValue::NotAsked | ScanValue::LeftOut => None,
+                ScanValue::NotAsked | ScanValue::LeftOut | ScanValue::Type(_) => None,
             },
         });
         Ok(Page {

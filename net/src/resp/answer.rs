@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use crate::apply::Decimal;
 use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, PlainReply, ReplyItem};
-use crate::scan::ScanPage;
+use crate::scan::{ScanEntry, ScanPage, ScanValue};
 use crate::status::Status;
 
 use super::fields_read::FieldsRead;
@@ -53,6 +53,8 @@ pub(super) enum Fold {
     Scan {
         /// Of its keys.
         pattern: Option<Box<[u8]>>,
+        /// The number of the type of its keys.
+        of_type: Option<u8>,
         /// The cursor stands behind the begin of its slot.
         is_inside: bool,
     },
@@ -165,7 +167,9 @@ pub(super) fn write(
             let now_ms = told.map_or(0, |told| told.time_ms);
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
-        Fold::Scan { pattern, .. } => page(pattern.as_deref(), told, replies),
+        Fold::Scan {
+            pattern, of_type, ..
+        } => page((pattern.as_deref(), *of_type), told, replies),
         Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
     }
 }
@@ -192,13 +196,20 @@ pub(super) fn end_fold(fold: &Fold, sum: i64, replies: &mut Replies<'_>) {
 }
 
 /// A page of keys: those that match, behind the cursor of the next page.
-fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
+fn page(
+    (pattern, of_type): (Option<&[u8]>, Option<u8>),
+    told: Told<'_>,
+    replies: &mut Replies<'_>,
+) {
     let Ok(page) = ScanPage::read(told.item.value) else {
         return replies.error(b"ERR a page of keys has another form than expected");
     };
     let pattern = pattern.map(Pattern::new);
     let is_wanted = |key: &[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(key));
-    let keys = page.entries().map(|entry| entry.key);
+    let is_of_type = |entry: &ScanEntry<'_>| {
+        of_type.is_none_or(|number| entry.value == ScanValue::Type(number))
+    };
+    let keys = page.entries().filter(is_of_type).map(|entry| entry.key);
     let keys: Vec<&[u8]> = keys.filter(|key| is_wanted(key)).collect();
     replies.array(2);
     let mut text = [0; 20];

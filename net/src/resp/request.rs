@@ -5,7 +5,7 @@ use crate::limits::EXPIRY_MS_MAX;
 use super::bits::{Stretch, read_bit, read_place};
 pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use super::fraction::Fraction;
-use super::members::HashAsk;
+use super::members::{HashAsk, MemberType};
 use super::number::{read_integer, read_unsigned};
 use super::parser::Arguments;
 use super::table::{Command, Name};
@@ -679,14 +679,33 @@ fn read_copy(args: Arguments<'_>) -> Result<Request<'_>, Fault> {
     Ok(Request::Copy(pair))
 }
 
+/// A type that SCAN asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TypeAsked {
+    /// The number of the type of members; 0 of plain values.
+    Number(u8),
+    /// No key has it.
+    Other,
+}
+
+impl TypeAsked {
+    fn read(name: &[u8]) -> Self {
+        match MemberType::of_name(name) {
+            Some(members) => TypeAsked::Number(members.number()),
+            None if name.eq_ignore_ascii_case(b"string") => TypeAsked::Number(0),
+            None => TypeAsked::Other,
+        }
+    }
+}
+
 /// One step of a SCAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScanStep<'a> {
     pub(super) cursor: u64,
     pub(super) pattern: Option<&'a [u8]>,
     pub(super) count: u32,
-    /// Keys of another type than strings are asked for: there are none.
-    pub(super) wants_others: bool,
+    /// Keys of this type alone are asked for.
+    pub(super) of_type: Option<TypeAsked>,
 }
 
 impl<'a> ScanStep<'a> {
@@ -696,7 +715,7 @@ impl<'a> ScanStep<'a> {
             cursor,
             pattern: None,
             count: 10,
-            wants_others: false,
+            of_type: None,
         };
         let mut number = 2;
         while number < args.len() {
@@ -715,7 +734,7 @@ impl<'a> ScanStep<'a> {
                     }
                     step.count = u32::try_from(count).unwrap_or(u32::MAX);
                 }
-                () if is(b"TYPE") => step.wants_others = !given.eq_ignore_ascii_case(b"string"),
+                () if is(b"TYPE") => step.of_type = Some(TypeAsked::read(given)),
                 () => return Err(SYNTAX),
             }
             number += 2;

@@ -252,6 +252,7 @@ fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
                 entries_max: 1024,
                 bytes_max: 4096,
                 wants_values: true,
+                wants_types: false,
             };
             request.write(&mut item);
             let reply = shop.ask(|b, o| b.raw(o, &item));

@@ -639,7 +639,7 @@ fn segment(sequence: u64, file: u32, salt: u64, file_bytes: u64) -> Segment {
             owner: OWNER,
             incarnation: 1,
             log_id: 3,
-            stream: 0,
+            chain: 0,
             is_reused: false,
             sequence,
             salt,
