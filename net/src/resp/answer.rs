@@ -206,9 +206,8 @@ fn page(
     };
     let pattern = pattern.map(Pattern::new);
     let is_wanted = |key: &[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(key));
-    let is_of_type = |entry: &ScanEntry<'_>| {
-        of_type.is_none_or(|number| entry.value == ScanValue::Type(number))
-    };
+    let is_of_type =
+        |entry: &ScanEntry<'_>| of_type.is_none_or(|number| entry.value == ScanValue::Type(number));
     let keys = page.entries().filter(is_of_type).map(|entry| entry.key);
     let keys: Vec<&[u8]> = keys.filter(|key| is_wanted(key)).collect();
     replies.array(2);

@@ -315,7 +315,7 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
                  {} bytes",
                 segment.file.0,
                 header.log_id,
-                header.stream,
+                header.chain,
                 header.sequence,
                 header.incarnation,
                 header.first_lsn.0,

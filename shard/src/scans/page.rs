@@ -17,9 +17,9 @@ use penstock_storage::system_key::is_system;
 use penstock_storage::version::SLOTS;
 
 use crate::key_tables::KeyTables;
-use crate::scanning::{type_number, 
+use crate::scanning::{
     BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
-    ROUNDS_MAX, Scan, TOKENS_A_STEP_MAX, Unread, Wanted,
+    ROUNDS_MAX, Scan, TOKENS_A_STEP_MAX, Unread, Wanted, type_number,
 };
 
 /// Why a step of a scan is not answered now, or not with a page.

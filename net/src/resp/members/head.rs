@@ -37,7 +37,8 @@ impl MemberType {
 
     /// The type of this name.
     pub(in crate::resp) fn of_name(name: &[u8]) -> Option<Self> {
-        name.eq_ignore_ascii_case(b"hash").then_some(MemberType::Hash)
+        name.eq_ignore_ascii_case(b"hash")
+            .then_some(MemberType::Hash)
     }
 
     /// Its number in a head.

@@ -74,7 +74,8 @@ pub(super) fn scans(cases: &mut Cases) {
     );
     for (what, at, bytes) in [
         ("another operation", 2, &[6][..]),
-        ("an unknown flag", 3, &[2]),
+        ("an unknown flag", 3, &[4]),
+        ("values and their types", 3, &[3]),
         ("no key", 4, &[0]),
         ("two keys", 4, &[2]),
         ("an instruction", 5, &[1]),
