@@ -2,7 +2,7 @@
 //! keep heads beside plain values: over crashes, snapshots, cold reads and cleaning.
 
 use penstock_storage::direct_part::DirectBody;
-use penstock_storage::head;
+use penstock_storage::head::{self, HeadType, HeadView};
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::record::{
     KindedValue, PartError, PartSpec, PartView, RecordSpec, ValueKind, part_bytes,
@@ -12,6 +12,7 @@ use penstock_storage::system_key::LOCAL_KEY;
 use penstock_storage::version::Version;
 
 use crate::change::{KEYS, NOW_MS, SLOT, filled_store, found};
+use crate::golden::hex_block;
 use crate::heap::Heap;
 
 const HEAD: [u8; 12] = [1, 0, 0, 0, 1, 0, 0, 0, 1, 1, b'f', b'v'];
@@ -52,6 +53,17 @@ fn part(key: &[u8], value: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> 
     let crc = crc32fast::hash(&bytes[8..]);
     bytes[4..8].copy_from_slice(&crc.to_le_bytes());
     bytes
+}
+
+#[test]
+fn the_head_in_the_document_is_one_of_a_hash() {
+    let bytes: Vec<u8> = hex_block("## Heads\n").into_values().collect();
+    let head = HeadView {
+        head_type: HeadType::Hash,
+        members: 1,
+    };
+    assert_eq!(HeadView::read(&bytes), Ok(head));
+    assert_eq!(bytes[8..], [1, 2, b'f', b'v', b'7']);
 }
 
 #[test]
