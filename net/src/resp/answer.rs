@@ -24,6 +24,8 @@ pub(super) enum Fold {
     Written,
     /// The value.
     Value,
+    /// The value as one of several: none of a key with members.
+    Element,
     /// `OK`, or no value if a condition did not hold.
     Set,
     /// 1, or 0 if a condition did not hold.
@@ -87,8 +89,8 @@ impl Fold {
                 Some(number) => replies.integer(number.cast_signed()),
                 None => return false,
             },
-            (Fold::Value, true) => lines.bulk(plain.value, replies),
-            (Fold::Value | Fold::Set, false) => replies.null(),
+            (Fold::Value | Fold::Element, true) => lines.bulk(plain.value, replies),
+            (Fold::Value | Fold::Element | Fold::Set, false) => replies.null(),
             (Fold::Set, true) => replies.simple("OK"),
             (Fold::Flag | Fold::Sum, is_ok) => replies.integer(is_ok.into()),
             _ => return false,
@@ -131,13 +133,14 @@ pub(super) fn write(
         Fold::Script if status == Status::TooLarge => {
             return replies.error(&[b"ERR nothing was executed: ", item.value].concat());
         }
+        Fold::Element if status == Status::WrongType => return replies.null(),
         _ if !is_good(status) => return failed(told, slot, replies),
         _ => {}
     }
     let is_ok = status == Status::Ok;
     match fold {
-        Fold::Value if is_ok => replies.bulk(item.value),
-        Fold::Value => replies.null(),
+        Fold::Value | Fold::Element if is_ok => replies.bulk(item.value),
+        Fold::Value | Fold::Element => replies.null(),
         Fold::Script if is_ok => replies.raw(item.value),
         Fold::Script => replies
             .error(b"TRYAGAIN nothing was executed: a key of the script has changed while it ran"),

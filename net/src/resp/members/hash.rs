@@ -316,6 +316,33 @@ mod tests {
     }
 
     #[test]
+    fn any_bytes_are_read_or_refused_and_what_is_read_is_written_as_it_was() {
+        let mut random = 7;
+        let mut read = 0;
+        for _ in 0..200_000 {
+            let count = 1 + number(&mut random) % 3;
+            let mut value = vec![1, 0, 0, 0, u8::try_from(count).expect("few"), 0, 0, 0];
+            for _ in 0..number(&mut random) % 24 {
+                let short = number(&mut random) % 6;
+                let any = number(&mut random) % 256;
+                let byte = if any < 200 { short } else { any };
+                value.push(u8::try_from(byte).expect("a byte"));
+            }
+            let Ok(view) = HashView::read(&value) else {
+                continue;
+            };
+            let mut names: Vec<_> = view.entries().map(|(field, _)| field).collect();
+            names.sort_unstable();
+            names.dedup();
+            // A field that stands twice is written by nobody, and is read as it stands.
+            let edit = HashEdit::begin(Some(view), names.len());
+            assert_eq!(edit.encode().as_deref(), Some(&value[..]));
+            read += 1;
+        }
+        assert!(read > 1_000, "{read}");
+    }
+
+    #[test]
     fn a_hash_that_was_large_once_stays_so() {
         let mut edit = HashEdit::begin(None, 1);
         edit.set(b"f", vec![b'v'; 64].into());

@@ -294,7 +294,10 @@ fn read_random(args: Arguments<'_>) -> Result<HashAsk<'_>, Fault> {
     }
     let count = read_integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
     if count == i64::MIN {
-        return Err(OUT_OF_RANGE);
+        return Err(Fault::Text(
+            "ERR value is out of range, value must between -9223372036854775807 and \
+             9223372036854775807",
+        ));
     }
     let has_values = match args.len() {
         3 => false,
