@@ -71,7 +71,8 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
                     strings.insert(number, value);
                 }
                 2 => {
-                    let was_there = model.remove(&number).is_some() || strings.remove(&number).is_some();
+                    let was_there =
+                        model.remove(&number).is_some() || strings.remove(&number).is_some();
                     let reply = format!(":{}\\r\\n", u8::from(was_there));
                     assert_eq!(peer.ask(&format!("DEL {key}")), reply);
                 }
@@ -110,8 +111,11 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
                 14..17 => {
                     let expected = match (strings.get(&number), model.contains_key(&number)) {
                         (Some(value), _) => format!("${}\\r\\n{value}\\r\\n", value.len()),
-                        (None, true) => "-WRONGTYPE Operation against a key holding the wrong kind \
-                            of value\\r\\n".into(),
+                        (None, true) => {
+                            "-WRONGTYPE Operation against a key holding the wrong kind \
+                            of value\\r\\n"
+                                .into()
+                        }
                         (None, false) => "$-1\\r\\n".into(),
                     };
                     assert_eq!(peer.ask(&format!("GET {key}")), expected);
@@ -132,7 +136,10 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
             }
         }
     }
-    assert!(starts > 20 && cold > 100 && ended > 20, "{starts} {cold} {ended}");
+    assert!(
+        starts > 20 && cold > 100 && ended > 20,
+        "{starts} {cold} {ended}"
+    );
 }
 
 #[test]
@@ -153,17 +160,26 @@ fn no_native_verb_shows_or_edits_a_hash_and_what_ends_or_replaces_it_works() {
     start.start(key, b"0");
     for apply in [&add, &start] {
         let reply = server.answer(1, |batch, out| batch.apply(out, apply));
-        assert_eq!(reply.status, no, "{}", String::from_utf8_lossy(&reply.value));
+        assert_eq!(
+            reply.status,
+            no,
+            "{}",
+            String::from_utf8_lossy(&reply.value)
+        );
         assert!(String::from_utf8_lossy(&reply.value).contains("has members"));
     }
     let reply = server.answer(1, |batch, out| batch.get(out, b"h"));
     assert_eq!(reply.status, no);
-    let reply = server.answer(1, |batch, out| batch.get_with(out, b"h", Wanted::ValueAndExpiry));
+    let reply = server.answer(1, |batch, out| {
+        batch.get_with(out, b"h", Wanted::ValueAndExpiry)
+    });
     assert_eq!(reply.status, no);
     // Neither is a value: the expiry, the version, and that it is there.
     let reply = server.answer(1, |batch, out| batch.get_with(out, b"h", Wanted::Expiry));
     assert_eq!((reply.status, &reply.value[..]), (Status::Ok, &[][..]));
-    let reply = server.answer(1, |batch, out| batch.set(out, b"h", b"v", Condition::Absent));
+    let reply = server.answer(1, |batch, out| {
+        batch.set(out, b"h", b"v", Condition::Absent)
+    });
     assert_eq!(reply.status, Status::Exists);
     let scan = ScanRequest {
         wants_values: true,
@@ -182,7 +198,10 @@ fn no_native_verb_shows_or_edits_a_hash_and_what_ends_or_replaces_it_works() {
     assert_eq!(reply.status, Status::Malformed);
     // The instructions that give a key members are no client's.
     let (start, len) = (0, 10);
-    for action in [Action::PutHead { start, len }, Action::ReplaceHead { start, len }] {
+    for action in [
+        Action::PutHead { start, len },
+        Action::ReplaceHead { start, len },
+    ] {
         let instruction = ApplyInstruction {
             key: 0,
             reason: 0,
@@ -194,7 +213,9 @@ fn no_native_verb_shows_or_edits_a_hash_and_what_ends_or_replaces_it_works() {
         let reply = server.answer(1, |batch, out| batch.raw(out, &item));
         assert_eq!(reply.status, Status::Malformed);
     }
-    let reply = server.answer(1, |batch, out| batch.set(out, b"h", b"v", Condition::Always));
+    let reply = server.answer(1, |batch, out| {
+        batch.set(out, b"h", b"v", Condition::Always)
+    });
     assert_eq!(reply.status, Status::Ok);
     let reply = server.answer(1, |batch, out| batch.get(out, b"h"));
     assert_eq!((reply.status, &reply.value[..]), (Status::Ok, &b"v"[..]));
@@ -220,7 +241,11 @@ fn a_node_of_a_cluster_gives_no_key_members_before_all_nodes_understand_them() {
         }
         // Reads, and writes of plain values, go on.
         assert_eq!(peer.ask("SET s v"), "+OK\\r\\n");
-        let there = if is_taken { "$1\\r\\nv\\r\\n" } else { "$-1\\r\\n" };
+        let there = if is_taken {
+            "$1\\r\\nv\\r\\n"
+        } else {
+            "$-1\\r\\n"
+        };
         assert_eq!(peer.ask("HGET h f"), there);
     }
 }

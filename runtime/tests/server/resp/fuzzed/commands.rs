@@ -274,7 +274,12 @@ fn of_hashes(chance: &mut Chance) -> Words {
             }
             command
         }
-        3 => vec![name("HSETNX"), key(chance), field(chance), short_value(chance)],
+        3 => vec![
+            name("HSETNX"),
+            key(chance),
+            field(chance),
+            short_value(chance),
+        ],
         4 => {
             let command = chance.pick(&["HGETALL", "HKEYS", "HVALS", "HLEN", "HGETALL"]);
             vec![name(command), key(chance)]
