@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use penstock_net::apply::{Action, Apply, ApplyInstruction, write_apply};
+use penstock_net::keyspace::{Action as KeyspaceAction, Settings};
 use penstock_net::link::frame::{LINK_VERSION_MANY_PARTS, LINK_VERSION_MEMBERS};
 use penstock_net::request::{Condition, Wanted};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
@@ -247,5 +248,40 @@ fn a_node_of_a_cluster_gives_no_key_members_before_all_nodes_understand_them() {
             "$-1\\r\\n"
         };
         assert_eq!(peer.ask("HGET h f"), there);
+    }
+}
+
+#[test]
+fn a_keyspace_that_keeps_versions_or_has_a_layout_takes_no_write_of_members_and_shows_what_is_there() {
+    let rules: [(fn(&mut Settings), &str); 2] = [
+        (|settings| settings.versions = 3, "keeps versions"),
+        (|settings| settings.layout = 7, "has a layout"),
+    ];
+    for (rule, text) in rules {
+        let server = opened(1 << 20, Image::default(), 1);
+        let native = server.session;
+        let mut peer = Peer::connect(server, None);
+        assert_eq!(peer.ask("HSET k:1 f v"), ":1\\r\\n");
+        let mut settings = Settings::default();
+        rule(&mut settings);
+        let server = &mut peer.server;
+        let port = std::mem::replace(&mut server.session, native);
+        server.raw = None;
+        let set = KeyspaceAction::Set(settings);
+        let reply = server.answer(1, |batch, out| batch.keyspace(out, b"k:", set));
+        assert_eq!(reply.status, Status::Ok);
+        (server.session, server.raw) = (port, Some(Vec::new()));
+        for write in ["HSET k:1 f w", "HSET k:2 f v", "HDEL k:1 none", "HINCRBY k:1 n 1"] {
+            let reply = peer.ask(write);
+            let is_nothing = write.starts_with("HDEL");
+            match is_nothing {
+                true => assert_eq!(reply, ":0\\r\\n"),
+                false => assert!(reply.starts_with("-ERR") && reply.contains(text), "{reply}"),
+            }
+        }
+        assert_eq!(peer.ask("HGET k:1 f"), "$1\\r\\nv\\r\\n");
+        assert_eq!(peer.ask("HSET other f v"), ":1\\r\\n");
+        assert_eq!(peer.ask("DEL k:1"), ":1\\r\\n");
+        assert_eq!(peer.ask("EXISTS k:1 k:2"), ":0\\r\\n");
     }
 }
