@@ -51,6 +51,9 @@ pub const FEATURE_PLAN_CORE_PORTS: u64 = 32768;
 pub const FEATURE_MANY_KEYS: u64 = 65536;
 /// A server's feature: a token may be a text, at a node alone.
 pub const FEATURE_TEXT_TOKENS: u64 = 131_072;
+/// Keys may have members, which native verbs do not read: at a server that has it. A client that
+/// wants it is told [`Status::WrongType`](crate::status::Status::WrongType) then.
+pub const FEATURE_WRONG_TYPE: u64 = 262_144;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.
@@ -72,7 +75,8 @@ pub struct ClientHello<'a> {
     pub protocol_min: u16,
     /// Highest protocol version.
     pub protocol_max: u16,
-    /// Features wanted: [`FEATURE_BEGAN`], [`FEATURE_ALL`] or none. Others are not looked at.
+    /// Features wanted: [`FEATURE_BEGAN`], [`FEATURE_ALL`], [`FEATURE_WRONG_TYPE`] or none. Others
+    /// are not looked at.
     pub features: u64,
     /// For the server's logs.
     pub name: &'a str,

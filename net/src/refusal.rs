@@ -460,6 +460,18 @@ pub enum Refusal {
         value_len: usize,
     },
     #[error(
+        "the keyspace {keyspace:?} {rule}: a key of it has no members, such as the fields of a hash"
+    )]
+    KeyspaceMembers {
+        keyspace: KeyspaceName,
+        rule: &'static str,
+    },
+    #[error(
+        "key {key} has members, such as the fields of a hash: it has no value that can be read or \
+         edited here"
+    )]
+    WrongType { key: usize },
+    #[error(
         "the keys route to slots {first} and {second}; one operation stays in one slot (use \
          a {{tag}})"
     )]
@@ -531,11 +543,13 @@ impl Refusal {
             | Refusal::KeyspaceLength { .. }
             | Refusal::KeyspaceList { .. } => Status::BadKey,
             Refusal::CrossSlot { .. } | Refusal::CrossShard { .. } => Status::CrossSlot,
+            Refusal::WrongType { .. } => Status::WrongType,
             Refusal::Field { .. }
             | Refusal::Decimal { .. }
             | Refusal::InstructionExpiry { .. }
             | Refusal::EffectsInVain { .. } => Status::BadField,
-            Refusal::Opcode(_)
+            Refusal::KeyspaceMembers { .. }
+            | Refusal::Opcode(_)
             | Refusal::Operation(_)
             | Refusal::ProtocolRange { .. }
             | Refusal::ExtensionTag(_)

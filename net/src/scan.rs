@@ -10,12 +10,14 @@ use crate::version::Version;
 /// The number of the operation in an item.
 pub const SCAN: u8 = Verb::Scan as u8;
 const FLAG_VALUES: u8 = 0x01;
+const FLAG_TYPES: u8 = 0x02;
 const BLOCK_BYTES: usize = 32;
 const PAGE_HEAD_BYTES: usize = 16;
 /// Bytes of an entry of a page before its key.
 pub const SCAN_ENTRY_BYTES: usize = 24;
 const ENTRY_FLAG_VALUE: u8 = 0x01;
 const ENTRY_FLAG_LEFT_OUT: u8 = 0x02;
+const ENTRY_FLAG_TYPE: u8 = 0x04;
 
 /// One step of a scan, as a view of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct ScanRequest<'a> {
     pub bytes_max: u32,
     /// Values are wanted beside the keys.
     pub wants_values: bool,
+    /// The types of the values are wanted in their place, by the server itself alone.
+    pub wants_types: bool,
 }
 
 impl<'a> ScanRequest<'a> {
@@ -43,6 +47,7 @@ impl<'a> ScanRequest<'a> {
             entries_max: SCAN_ENTRIES_MAX,
             bytes_max: SCAN_BYTES_MAX,
             wants_values: false,
+            wants_types: false,
         }
     }
 
@@ -62,7 +67,7 @@ impl<'a> ScanRequest<'a> {
         if operation != SCAN {
             return Err(Refusal::Operation(operation));
         }
-        if flags & !FLAG_VALUES != 0 {
+        if !matches!(flags, 0 | FLAG_VALUES | FLAG_TYPES) {
             return Err(Refusal::OperationFlags { operation, flags });
         }
         if key_count != 1 {
@@ -120,6 +125,7 @@ impl<'a> ScanRequest<'a> {
             entries_max,
             bytes_max,
             wants_values: flags & FLAG_VALUES != 0,
+            wants_types: flags & FLAG_TYPES != 0,
         })
     }
 
@@ -128,7 +134,11 @@ impl<'a> ScanRequest<'a> {
         let mut block = [0; BLOCK_BYTES];
         block[0] = BLOCK_BYTES.to_le_bytes()[0];
         block[2] = SCAN;
-        block[3] = if self.wants_values { FLAG_VALUES } else { 0 };
+        block[3] = match (self.wants_values, self.wants_types) {
+            (true, _) => FLAG_VALUES,
+            (false, true) => FLAG_TYPES,
+            (false, false) => 0,
+        };
         block[4] = 1;
         let prefix_len = u16::try_from(self.prefix.len()).unwrap_or(u16::MAX);
         block[8..10].copy_from_slice(&prefix_len.to_le_bytes());
@@ -158,8 +168,10 @@ pub enum ScanValue<'a> {
     NotAsked,
     /// The whole value.
     Bytes(&'a [u8]),
-    /// The value is longer than a page may be. A GET brings it.
+    /// The value is longer than a page may be, and a GET brings it. Or the key has members.
     LeftOut,
+    /// The number of the type of its members; 0 of a plain value.
+    Type(u8),
 }
 
 impl ScanEntry<'_> {
@@ -168,7 +180,7 @@ impl ScanEntry<'_> {
     pub fn encoded_bytes(&self) -> usize {
         let value = match self.value {
             ScanValue::Bytes(value) => padded(value.len()),
-            ScanValue::NotAsked | ScanValue::LeftOut => 0,
+            ScanValue::NotAsked | ScanValue::LeftOut | ScanValue::Type(_) => 0,
         };
         SCAN_ENTRY_BYTES + padded(self.key.len()) + value
     }
@@ -208,12 +220,16 @@ impl ScanPageWriter {
             ScanValue::NotAsked => (0, &[][..]),
             ScanValue::Bytes(value) => (ENTRY_FLAG_VALUE, value),
             ScanValue::LeftOut => (ENTRY_FLAG_LEFT_OUT, &[][..]),
+            ScanValue::Type(_) => (ENTRY_FLAG_TYPE, &[][..]),
         };
         let mut head = [0; SCAN_ENTRY_BYTES];
         let key_len = u16::try_from(entry.key.len()).expect("keys have at most 1 KiB");
         let value_len = u32::try_from(value.len()).expect("values have at most 16 MiB");
         head[0..2].copy_from_slice(&key_len.to_le_bytes());
         head[2] = flags;
+        if let ScanValue::Type(number) = entry.value {
+            head[3] = number;
+        }
         head[4..8].copy_from_slice(&value_len.to_le_bytes());
         head[8..12].copy_from_slice(&entry.version.epoch.to_le_bytes());
         head[16..24].copy_from_slice(&entry.version.sequence.to_le_bytes());
@@ -295,14 +311,16 @@ impl<'a> ScanPage<'a> {
 fn split_entry(bytes: &[u8]) -> Option<(ScanEntry<'_>, &[u8])> {
     let head = bytes.first_chunk::<SCAN_ENTRY_BYTES>()?;
     let (key_len, value_len) = (usize::from(read_u16(head, 0)), read_u32(head, 4) as usize);
-    let is_clean =
-        head[3] == 0 && read_u32(head, 12) == 0 && (1..=KEY_BYTES_MAX).contains(&key_len);
+    let is_clean = (head[3] == 0 || head[2] == ENTRY_FLAG_TYPE)
+        && read_u32(head, 12) == 0
+        && (1..=KEY_BYTES_MAX).contains(&key_len);
     let (key, rest) = split_padded(&bytes[SCAN_ENTRY_BYTES..], key_len)?;
     let (value, rest) = split_padded(rest, value_len)?;
     let value = match head[2] {
         0 if value.is_empty() => ScanValue::NotAsked,
         ENTRY_FLAG_VALUE => ScanValue::Bytes(value),
         ENTRY_FLAG_LEFT_OUT if value.is_empty() => ScanValue::LeftOut,
+        ENTRY_FLAG_TYPE if value.is_empty() => ScanValue::Type(head[3]),
         _ => return None,
     };
     let version = Version {

@@ -52,6 +52,9 @@ pub enum Status {
     UnknownProgram = 0x0409,
     /// The user of the connection lacks a right.
     Denied = 0x040A,
+    /// The key has members, and what is asked for is of a plain value. A client that does not want
+    /// [`FEATURE_WRONG_TYPE`](crate::hello::FEATURE_WRONG_TYPE) is told `UNSUPPORTED`.
+    WrongType = 0x040B,
     /// The device reported an error; a write is not acknowledged.
     Io = 0x0501,
     /// The bytes that were read are not the bytes that were written.
@@ -81,7 +84,7 @@ pub enum Executed {
 
 impl Status {
     /// Every status. New ones stand at the end.
-    pub const ALL: [Status; 30] = [
+    pub const ALL: [Status; 31] = [
         Status::Ok,
         Status::GuardFailed,
         Status::NotFound,
@@ -112,6 +115,7 @@ impl Status {
         Status::TokenTooOld,
         Status::UnknownProgram,
         Status::Denied,
+        Status::WrongType,
     ];
 
     /// The number on the wire.
@@ -174,6 +178,7 @@ impl Status {
             Status::Auth => "AUTH",
             Status::UnknownProgram => "UNKNOWN_PROGRAM",
             Status::Denied => "DENIED",
+            Status::WrongType => "WRONG_TYPE",
             Status::Io => "IO",
             Status::Corrupt => "CORRUPT",
             Status::ShardDown => "SHARD_DOWN",

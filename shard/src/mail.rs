@@ -133,6 +133,8 @@ pub struct ReplyAddress {
     pub tells_began: bool,
     /// The client knows level `all`.
     pub tells_all: bool,
+    /// The client knows that a key may have members.
+    pub tells_wrong_type: bool,
     /// The request named no level.
     pub is_unleveled: bool,
     /// Bytes that the shard that asked keeps free for the answer; 0 on that shard itself.

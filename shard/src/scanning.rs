@@ -19,7 +19,7 @@ use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::record::PartView;
+use penstock_storage::record::{KindedValue, PartView, ValueKind};
 use penstock_storage::store::aligned_span;
 use penstock_storage::version::SLOTS;
 
@@ -78,8 +78,10 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct ColdKey {
     pub(crate) key: Box<[u8]>,
-    /// `None` if it was not asked for or is too long for a page.
+    /// `None` if it was not asked for, is too long for a page or has members.
     pub(crate) value: Option<Box<[u8]>>,
+    /// The number of the type of its members; 0 of a plain value.
+    pub(crate) type_number: u8,
     pub(crate) version: Version,
     pub(crate) expiry_ms: Option<u64>,
 }
@@ -91,13 +93,24 @@ pub(crate) struct Unread {
     pub(crate) message: String,
 }
 
+/// The number of the type of the members of a value; 0 of a plain one.
+pub(crate) fn type_number(value: KindedValue<'_>) -> u8 {
+    match value.kind {
+        ValueKind::Plain => 0,
+        ValueKind::Head => value.bytes.first().copied().unwrap_or_default(),
+    }
+}
+
 impl ColdKey {
     /// What the step that `request` asks for needs of a part.
     pub(crate) fn of(part: &PartView<'_>, request: &ScanRequest<'_>) -> ColdKey {
-        let has_value = request.wants_values && part.value().len() <= request.bytes_max as usize;
+        let has_value = request.wants_values
+            && part.value_kind() == ValueKind::Plain
+            && part.value().len() <= request.bytes_max as usize;
         ColdKey {
             key: part.key().into(),
             value: has_value.then(|| part.value().into()),
+            type_number: type_number(part.kinded_value()),
             version: Version {
                 epoch: part.epoch(),
                 sequence: part.sequence(),

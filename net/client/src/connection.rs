@@ -14,7 +14,7 @@ use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::{
     ClientHello, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_MANY_KEYS, FEATURE_RUN,
-    FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
+    FEATURE_SHOWN, FEATURE_TOKENS, FEATURE_WRONG_TYPE, ServerHello,
 };
 use penstock_net::item::ItemForm;
 use penstock_net::level::AckLevel;
@@ -67,7 +67,7 @@ impl Connection {
         ClientHello {
             protocol_min: 1,
             protocol_max: 1,
-            features: FEATURE_BEGAN | FEATURE_ALL,
+            features: FEATURE_BEGAN | FEATURE_ALL | FEATURE_WRONG_TYPE,
             name: &options.name,
         }
         .write(&mut hello, 0);

@@ -266,6 +266,7 @@ fn names_earlier_tries(status: Status) -> bool {
             | Status::Exists
             | Status::VersionMismatch
             | Status::BadField
+            | Status::WrongType
             | Status::TokenReused
     )
 }

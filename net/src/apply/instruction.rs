@@ -121,6 +121,20 @@ pub enum Action {
         /// How many they are.
         len: u32,
     },
+    /// As [`Action::Put`] of a value with members, by the server itself alone.
+    PutHead {
+        /// Where the bytes begin in the data.
+        start: u32,
+        /// How many they are.
+        len: u32,
+    },
+    /// As [`Action::Replace`] by a value with members, by the server itself alone.
+    ReplaceHead {
+        /// Where the bytes begin in the data.
+        start: u32,
+        /// How many they are.
+        len: u32,
+    },
     /// Effect: the key is deleted. It must have a value.
     Delete,
     /// Effect: the key is gone from this time on, in unix milliseconds; 0 is never. It must have a
@@ -174,6 +188,8 @@ mod code {
     pub(super) const ON_EXPIRE: u8 = 32;
     pub(super) const REPLACE: u8 = 33;
     pub(super) const ABSENT_SINCE: u8 = 35;
+    pub(super) const PUT_HEAD: u8 = 36;
+    pub(super) const REPLACE_HEAD: u8 = 37;
 }
 
 impl Comparison {
@@ -311,6 +327,8 @@ impl ApplyInstruction {
             Action::Put { start, len } => data(code::PUT, start, len),
             Action::Start { start, len } => data(code::START, start, len),
             Action::Replace { start, len } => data(code::REPLACE, start, len),
+            Action::PutHead { start, len } => data(code::PUT_HEAD, start, len),
+            Action::ReplaceHead { start, len } => data(code::REPLACE_HEAD, start, len),
             Action::Delete => (code::DELETE, 0, 0, 0),
             Action::Expire(time) => whole(code::EXPIRE, time),
             Action::Rate(at, rate) => (code::RATE, at.kind().code(), at.offset(), rate.bits()),
@@ -397,14 +415,27 @@ impl ApplyInstruction {
     /// Whether it replaces a value whose expiry stays.
     #[must_use]
     pub fn replaces(&self) -> bool {
-        matches!(self.action, Action::Replace { .. })
+        matches!(
+            self.action,
+            Action::Replace { .. } | Action::ReplaceHead { .. }
+        )
+    }
+
+    /// Whether it gives a key members: the server alone writes what these are.
+    #[inline]
+    #[must_use]
+    pub fn gives_members(&self) -> bool {
+        matches!(
+            self.action,
+            Action::PutHead { .. } | Action::ReplaceHead { .. }
+        )
     }
 
     /// Whether it may stand behind an ON_EXPIRE: all effects but ON_EXPIRE itself and REPLACE.
     /// Effects are stored, and servers without REPLACE may have to run them.
     #[must_use]
     pub fn may_run_later(&self) -> bool {
-        self.is_effect() && self.effects().is_none() && !self.replaces()
+        self.is_effect() && self.effects().is_none() && !self.replaces() && !self.gives_members()
     }
 
     /// The bytes of the data that it names.
@@ -413,7 +444,11 @@ impl ApplyInstruction {
         match self.action {
             Action::Put { start, len }
             | Action::Start { start, len }
-            | Action::Replace { start, len } => Some(start as usize..start as usize + len as usize),
+            | Action::Replace { start, len }
+            | Action::PutHead { start, len }
+            | Action::ReplaceHead { start, len } => {
+                Some(start as usize..start as usize + len as usize)
+            }
             _ => None,
         }
     }
@@ -435,6 +470,8 @@ impl ApplyInstruction {
                 | Action::Put { .. }
                 | Action::Start { .. }
                 | Action::Replace { .. }
+                | Action::PutHead { .. }
+                | Action::ReplaceHead { .. }
                 | Action::Delete
                 | Action::Expire(_)
                 | Action::Rate(..)
@@ -481,6 +518,14 @@ impl ApplyInstruction {
             code::REPLACE => {
                 let (start, len) = raw.data()?;
                 Action::Replace { start, len }
+            }
+            code::PUT_HEAD => {
+                let (start, len) = raw.data()?;
+                Action::PutHead { start, len }
+            }
+            code::REPLACE_HEAD => {
+                let (start, len) = raw.data()?;
+                Action::ReplaceHead { start, len }
             }
             code::EXPIRE => Action::Expire(raw.time(0)?),
             code::RATE => raw.rate()?,

@@ -69,6 +69,13 @@ pub struct Terms<'a> {
     pub expiry: Expiry,
 }
 
+/// Who has written an item.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Author {
+    Client,
+    Server,
+}
+
 impl<'a> ApplyRequest<'a> {
     /// Reads one item, checking everything that needs no store. The checks stand in the order in
     /// which PROTOCOL.md lists them.
@@ -76,6 +83,19 @@ impl<'a> ApplyRequest<'a> {
     /// # Errors
     /// The first [`Refusal`] found.
     pub fn read(item: &'a [u8], value_bytes_max: u32) -> Result<Self, Refusal> {
+        Self::read_of(item, value_bytes_max, Author::Client)
+    }
+
+    /// As [`ApplyRequest::read`], of an item that this server has written: it may give keys
+    /// members.
+    ///
+    /// # Errors
+    /// The first [`Refusal`] found.
+    pub fn read_own(item: &'a [u8], value_bytes_max: u32) -> Result<Self, Refusal> {
+        Self::read_of(item, value_bytes_max, Author::Server)
+    }
+
+    fn read_of(item: &'a [u8], value_bytes_max: u32, author: Author) -> Result<Self, Refusal> {
         let head = item
             .first_chunk::<HEAD_BYTES>()
             .ok_or(Refusal::ItemLength {
@@ -124,6 +144,12 @@ impl<'a> ApplyRequest<'a> {
         for (number, bytes) in instructions.iter().enumerate() {
             let read = ApplyInstruction::read(bytes, number, head[4], data_len)?;
             arms |= read.effects().is_some();
+            if read.gives_members() && author == Author::Client {
+                return Err(Refusal::InstructionOperation {
+                    instruction: number,
+                    found: bytes[0],
+                });
+            }
             // The value of SET has the same limit.
             if let Some(range) = read.data()
                 && range.len() > value_bytes_max as usize
@@ -256,6 +282,18 @@ impl<'a> ApplyRequest<'a> {
     #[inline]
     pub fn instructions(&self) -> impl Iterator<Item = ApplyInstruction> + use<'a> {
         self.instructions.iter().map(ApplyInstruction::checked)
+    }
+
+    /// Whether it gives a key members.
+    #[must_use]
+    pub fn gives_members(&self) -> bool {
+        self.keys_with_members().next().is_some()
+    }
+
+    /// The numbers of the keys that it gives members.
+    pub fn keys_with_members(&self) -> impl Iterator<Item = usize> + use<'a> {
+        let giving = self.instructions().filter(ApplyInstruction::gives_members);
+        giving.map(|it| usize::from(it.key))
     }
 
     /// Of each key, whether an effect may change it, now or when a key expires.

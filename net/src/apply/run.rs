@@ -36,6 +36,11 @@ pub trait ApplyKeys<'a> {
     /// The value of a key now; `None` if it has none.
     fn value(&self, key: usize) -> Option<&[u8]>;
 
+    /// Whether the value of a key is one with members now, which instructions do not read.
+    fn has_members(&self, _key: usize) -> bool {
+        false
+    }
+
     /// `width` bytes from `start` on of the value of a key, to be changed in place. The value has
     /// them.
     fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8];
@@ -58,6 +63,22 @@ pub trait ApplyKeys<'a> {
     /// # Errors
     /// A [`Refusal`] with both numbers: what is staged would take more than may be written.
     fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal>;
+
+    /// As [`ApplyKeys::put`], of a value with members.
+    ///
+    /// # Errors
+    /// As [`ApplyKeys::put`].
+    fn put_head(&mut self, _key: usize, _value: &'a [u8]) -> Result<(), Refusal> {
+        unreachable!("the server itself gives keys members")
+    }
+
+    /// As [`ApplyKeys::put_keeping`], of a value with members.
+    ///
+    /// # Errors
+    /// As [`ApplyKeys::put`].
+    fn replace_head(&mut self, _key: usize, _value: &'a [u8]) -> Result<(), Refusal> {
+        unreachable!("the server itself gives keys members")
+    }
 
     /// Takes the value of a key away that has one.
     fn delete(&mut self, key: usize);
@@ -179,7 +200,7 @@ fn run_on_field<'a>(
     keys: &mut impl ApplyKeys<'a>,
     told: &mut Vec<u8>,
 ) -> Result<(), Cause> {
-    let value = keys.value(key).ok_or(Cause::NotFound)?;
+    let value = plain_value(keys, key)?;
     match instruction.outcome(value) {
         Outcome::Holds => Ok(()),
         Outcome::Changed { before, after } => {
@@ -201,6 +222,16 @@ fn run_on_field<'a>(
             width: instruction.field_type.width(),
             value_len: value.len(),
         })),
+    }
+}
+
+/// The value of a key, if it is a plain one.
+#[inline]
+fn plain_value<'k, 'a>(keys: &'k impl ApplyKeys<'a>, key: usize) -> Result<&'k [u8], Cause> {
+    match keys.value(key) {
+        Some(_) if keys.has_members(key) => Err(Cause::Refused(Refusal::WrongType { key })),
+        Some(value) => Ok(value),
+        None => Err(Cause::NotFound),
     }
 }
 
@@ -281,7 +312,9 @@ impl<'a> Step<'_, 'a> {
                 Ok(())
             }
             Action::Start { start, len } => {
-                if keys.value(self.key).is_none() {
+                if keys.value(self.key).is_some() {
+                    plain_value(keys, self.key)?;
+                } else {
                     keys.put(self.key, self.request.value(start, len))?;
                 }
                 Ok(())
@@ -289,6 +322,15 @@ impl<'a> Step<'_, 'a> {
             Action::Replace { start, len } => {
                 self.found(keys)?;
                 keys.put_keeping(self.key, self.request.value(start, len))?;
+                Ok(())
+            }
+            Action::PutHead { start, len } => {
+                keys.put_head(self.key, self.request.value(start, len))?;
+                Ok(())
+            }
+            Action::ReplaceHead { start, len } => {
+                self.found(keys)?;
+                keys.replace_head(self.key, self.request.value(start, len))?;
                 Ok(())
             }
             Action::Delete => {
@@ -393,7 +435,7 @@ impl<'a> Step<'_, 'a> {
     /// The number at a place of the value of a key.
     #[inline]
     fn number(&self, key: usize, at: NumberAt, keys: &impl ApplyKeys<'a>) -> Result<i128, Cause> {
-        let value = keys.value(key).ok_or(Cause::NotFound)?;
+        let value = plain_value(keys, key)?;
         match at.kind() {
             NumberKind::Field(field_type) => {
                 let start = at.offset() as usize;

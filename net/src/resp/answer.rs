@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::apply::{Decimal, NumberKind};
 use crate::program::AnswerNames;
 use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, PlainReply, ReplyItem};
-use crate::scan::ScanPage;
+use crate::scan::{ScanEntry, ScanPage, ScanValue};
 use crate::status::Status;
 
 use super::fields_read::FieldsRead;
 use super::host::Host;
-use super::model::{TOO_LONG, range_of, ttl_of};
+use super::model::{TOO_LONG, WRONG_TYPE, range_of, ttl_of};
 use super::pattern::Pattern;
 use super::reply::{Protocol, Replies, ValueLines};
 use super::request::TtlForm;
@@ -26,6 +26,8 @@ pub(super) enum Fold {
     Written,
     /// The value.
     Value,
+    /// The value as one of several: none of a key with members.
+    Element,
     /// `OK`, or no value if a condition did not hold.
     Set,
     /// 1, or 0 if a condition did not hold.
@@ -34,7 +36,6 @@ pub(super) enum Fold {
     Sum,
     /// `OK` when all are.
     Done,
-    Type,
     Length,
     Range(i64, i64),
     /// What the value tells of itself.
@@ -56,6 +57,8 @@ pub(super) enum Fold {
     Scan {
         /// Of its keys.
         pattern: Option<Box<[u8]>>,
+        /// The number of the type of its keys.
+        of_type: Option<u8>,
         /// The cursor stands behind the begin of its slot.
         is_inside: bool,
     },
@@ -88,8 +91,8 @@ impl Fold {
                 Some(number) => replies.integer(number.cast_signed()),
                 None => return false,
             },
-            (Fold::Value, true) => lines.bulk(plain.value, replies),
-            (Fold::Value | Fold::Set, false) => replies.null(),
+            (Fold::Value | Fold::Element, true) => lines.bulk(plain.value, replies),
+            (Fold::Value | Fold::Element | Fold::Set, false) => replies.null(),
             (Fold::Set, true) => replies.simple("OK"),
             (Fold::Flag | Fold::Sum, is_ok) => replies.integer(is_ok.into()),
             _ => return false,
@@ -132,13 +135,14 @@ pub(super) fn write(
         Fold::Script if status == Status::TooLarge => {
             return replies.error(&[b"ERR nothing was executed: ", item.value].concat());
         }
+        Fold::Element if status == Status::WrongType => return replies.null(),
         _ if !is_good(status) => return failed(told, slot, replies),
         _ => {}
     }
     let is_ok = status == Status::Ok;
     match fold {
-        Fold::Value if is_ok => replies.bulk(item.value),
-        Fold::Value => replies.null(),
+        Fold::Value | Fold::Element if is_ok => replies.bulk(item.value),
+        Fold::Value | Fold::Element => replies.null(),
         Fold::Script if is_ok => replies.raw(item.value),
         Fold::Script => replies
             .error(b"TRYAGAIN nothing was executed: a key of the script has changed while it ran"),
@@ -149,7 +153,6 @@ pub(super) fn write(
             *sum += i64::from(is_ok);
             end_fold(fold, *sum, replies);
         }
-        Fold::Type => replies.simple(if is_ok { "string" } else { "none" }),
         Fold::Length => {
             let len = if is_ok { item.value.len() } else { 0 };
             replies.integer(i64::try_from(len).expect("values are bounded"));
@@ -169,7 +172,9 @@ pub(super) fn write(
             let now_ms = told.map_or(0, |told| told.time_ms);
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
-        Fold::Scan { pattern, .. } => page(pattern.as_deref(), told, replies),
+        Fold::Scan {
+            pattern, of_type, ..
+        } => page((pattern.as_deref(), *of_type), told, replies),
         Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply(_) | Fold::Nodes(_) => {}
     }
 }
@@ -196,13 +201,19 @@ pub(super) fn end_fold(fold: &Fold, sum: i64, replies: &mut Replies<'_>) {
 }
 
 /// A page of keys: those that match, behind the cursor of the next page.
-fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
+fn page(
+    (pattern, of_type): (Option<&[u8]>, Option<u8>),
+    told: Told<'_>,
+    replies: &mut Replies<'_>,
+) {
     let Ok(page) = ScanPage::read(told.item.value) else {
         return replies.error(b"ERR a page of keys has another form than expected");
     };
     let pattern = pattern.map(Pattern::new);
     let is_wanted = |key: &[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(key));
-    let keys = page.entries().map(|entry| entry.key);
+    let is_of_type =
+        |entry: &ScanEntry<'_>| of_type.is_none_or(|number| entry.value == ScanValue::Type(number));
+    let keys = page.entries().filter(is_of_type).map(|entry| entry.key);
     let keys: Vec<&[u8]> = keys.filter(|key| is_wanted(key)).collect();
     replies.array(2);
     let mut text = [0; 20];
@@ -359,6 +370,7 @@ pub(super) fn failed(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
         Status::GuardFailed if head.flags & ITEM_FLAG_OVERFLOW != 0 => {
             replies.error(b"ERR increment or decrement would overflow");
         }
+        Status::WrongType => replies.error(WRONG_TYPE),
         Status::BadField => replies.error(b"ERR value is not an integer or out of range"),
         Status::TooLarge => replies.error(TOO_LONG),
         // The lowest byte of the version is the number of the node that writes the slot.

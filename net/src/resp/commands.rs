@@ -119,6 +119,8 @@ fn tips(id: Name) -> &'static [&'static str] {
             &["request_policy:all_shards", "response_policy:all_succeeded"]
         }
         Name::Wait => &["request_policy:all_shards", "response_policy:agg_min"],
+        Name::HGetAll | Name::HKeys | Name::HVals => &["nondeterministic_output_order"],
+        Name::HRandField | Name::HScan => &["nondeterministic_output"],
         Name::Time | Name::Ttl | Name::PTtl => &["nondeterministic_output"],
         Name::Info => &[
             "nondeterministic_output",
@@ -156,6 +158,7 @@ fn categories(command: &Command) -> Vec<&'static str> {
     match command.group {
         "string" => categories.push("@string"),
         "bitmap" => categories.push("@bitmap"),
+        "hash" => categories.push("@hash"),
         // The commands of the container have the category, as in Redis.
         "pubsub" if command.id != Name::PubSub => categories.push("@pubsub"),
         _ => {}

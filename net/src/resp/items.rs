@@ -27,13 +27,9 @@ pub(super) fn put_item(
             put_get(batch, out, key, Wanted::Value, member);
             Fold::Range(start, end)
         }
-        Request::Read(key, read) => {
+        Request::Read(key, read) if read.is_of_plain() => {
             put_get(batch, out, key, Wanted::Value, member);
             Fold::Read(read)
-        }
-        Request::Type(key) => {
-            put_get(batch, out, key, Wanted::Expiry, member);
-            Fold::Type
         }
         Request::Ttl(key, form) => {
             put_get(batch, out, key, Wanted::Expiry, member);
@@ -91,6 +87,9 @@ pub(super) fn put_item(
         | Request::SetBit(..)
         | Request::Rename(_)
         | Request::Copy(_)
+        | Request::Type(_)
+        | Request::Read(..)
+        | Request::Hash(..)
         | Request::Persist(_) => unreachable!("the caller sends them another way"),
     }
 }

@@ -69,9 +69,18 @@ enum Life {
 pub(super) struct ReadKey<'a> {
     pub(super) version: Version,
     pub(super) value: &'a [u8],
+    /// The value is one with members.
+    pub(super) has_members: bool,
     pub(super) expires: Expires,
     /// Effects run when it expires.
     pub(super) is_armed: bool,
+}
+
+/// A value and what it is, on the way from one key to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WholeValue {
+    bytes: Vec<u8>,
+    has_members: bool,
 }
 
 /// A key within a transaction.
@@ -82,6 +91,8 @@ pub(super) struct KeyState {
     version: Option<Version>,
     /// Its value now, also of a key that has ended.
     value: Option<Vec<u8>>,
+    /// The value is one with members.
+    has_members: bool,
     expires: Expires,
     life: Life,
     /// The value is to be written.
@@ -132,14 +143,36 @@ impl KeyState {
             name,
             version: read.map(|read| read.version),
             value: read.map(|read| read.value.to_vec()),
+            has_members: read.is_some_and(|read| read.has_members),
             expires: read.map_or(Expires::Never, |read| read.expires),
             is_armed: read.is_some_and(|read| read.is_armed),
             ..KeyState::default()
         };
     }
 
-    pub(super) fn value(&self) -> Option<&[u8]> {
-        self.value.as_deref().filter(|_| !self.has_ended)
+    /// Whether it has a value.
+    pub(super) fn is_there(&self) -> bool {
+        self.value.is_some() && !self.has_ended
+    }
+
+    /// Its value, if that is a plain one.
+    pub(super) fn plain(&self) -> Option<&[u8]> {
+        let value = self.value.as_deref().filter(|_| !self.has_members);
+        value.filter(|_| !self.has_ended)
+    }
+
+    /// Its value, if that is one with members.
+    pub(super) fn members(&self) -> Option<&[u8]> {
+        let value = self.value.as_deref().filter(|_| self.has_members);
+        value.filter(|_| !self.has_ended)
+    }
+
+    /// Its value and what that is, for another key.
+    pub(super) fn whole(&self) -> Option<WholeValue> {
+        self.is_there().then(|| WholeValue {
+            bytes: self.value.clone().expect("it is there"),
+            has_members: self.has_members,
+        })
     }
 
     /// Bytes of memory that its value takes.
@@ -149,15 +182,15 @@ impl KeyState {
 
     /// When it expires; never if it has no value.
     pub(super) fn expires(&self) -> Expires {
-        match self.value() {
-            Some(_) => self.expires,
-            None => Expires::Never,
+        match self.is_there() {
+            true => self.expires,
+            false => Expires::Never,
         }
     }
 
     /// Whether effects run when it expires.
     pub(super) fn is_armed(&self) -> bool {
-        self.is_armed && self.value().is_some()
+        self.is_armed && self.is_there()
     }
 
     /// The expiry that another key gets with its value. `None` if it is not known yet: the keyspace
@@ -174,10 +207,20 @@ impl KeyState {
 
     /// Begins anew with this value, whatever it has, and with this expiry if one is said.
     pub(super) fn put(&mut self, value: Vec<u8>, expires: Option<Expires>) {
+        let whole = WholeValue {
+            bytes: value,
+            has_members: false,
+        };
+        self.put_whole(whole, expires);
+    }
+
+    /// The same with the value of another key.
+    pub(super) fn put_whole(&mut self, value: WholeValue, expires: Option<Expires>) {
         *self = KeyState {
             name: std::mem::take(&mut self.name),
             version: self.version,
-            value: Some(value),
+            value: Some(value.bytes),
+            has_members: value.has_members,
             expires: expires.unwrap_or_default(),
             life: Life::Anew,
             is_written: true,
@@ -189,13 +232,24 @@ impl KeyState {
         };
     }
 
-    /// Its value, to be edited; all else stays. Without a value it begins anew with no byte.
+    /// Its value, which is a plain one from now on, to be edited; all else stays. Without a plain
+    /// value it has no byte, and a key that is not there begins anew.
     pub(super) fn edit(&mut self) -> &mut Vec<u8> {
-        if self.value().is_none() {
+        if !self.is_there() {
             self.put(Vec::new(), None);
         }
         self.is_written = true;
-        self.value.as_mut().expect("it has one now")
+        let value = self.value.as_mut().expect("it has one now");
+        if std::mem::take(&mut self.has_members) {
+            value.clear();
+        }
+        value
+    }
+
+    /// Gives it these members; all else stays. A key that is not there begins anew.
+    pub(super) fn set_members(&mut self, value: Vec<u8>) {
+        *self.edit() = value;
+        self.has_members = true;
     }
 
     /// Gives a key that has a value this expiry.
@@ -219,7 +273,7 @@ impl KeyState {
 
     /// Takes its value away; `false` if it has none.
     pub(super) fn delete(&mut self) -> bool {
-        if self.value().is_none() {
+        if !self.is_there() {
             return false;
         }
         *self = KeyState {
@@ -277,9 +331,11 @@ impl KeyState {
             let short = |number| u32::try_from(number).unwrap_or(u32::MAX);
             let (start, len) = (short(data.len()), short(value.len()));
             data.extend_from_slice(value);
-            add(match self.life {
-                Life::Kept => Action::Replace { start, len },
-                Life::Anew => Action::Put { start, len },
+            add(match (self.life, self.has_members) {
+                (Life::Kept, false) => Action::Replace { start, len },
+                (Life::Kept, true) => Action::ReplaceHead { start, len },
+                (Life::Anew, false) => Action::Put { start, len },
+                (Life::Anew, true) => Action::PutHead { start, len },
             });
         }
         if self.is_disarmed {

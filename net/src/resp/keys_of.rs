@@ -29,11 +29,16 @@ impl KeyFlags {
 pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
     let usual: &'static [&'static str] = match id {
         Name::Exists | Name::StrLen | Name::Type | Name::Watch | Name::Touch => &["RO"],
-        Name::Object | Name::Memory => &["RO"],
+        Name::Object | Name::Memory | Name::HLen | Name::HStrLen | Name::HExists => &["RO"],
         Name::SPublish | Name::SSubscribe | Name::SUnsubscribe => &["not_key"],
         Name::Get | Name::MGet | Name::GetRange | Name::GetBit | Name::BitCount => {
             &["RO", "access"]
         }
+        Name::HGet | Name::HMGet | Name::HGetAll | Name::HKeys | Name::HVals => &["RO", "access"],
+        Name::HRandField | Name::HScan => &["RO", "access"],
+        Name::HSet | Name::HMSet => &["RW", "update"],
+        Name::HSetNx => &["RW", "insert"],
+        Name::HDel => &["RW", "delete"],
         Name::Ttl | Name::PTtl | Name::ExpireTime | Name::PExpireTime => &["RO", "access"],
         Name::Set => {
             return KeyFlags {

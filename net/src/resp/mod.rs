@@ -28,6 +28,7 @@ mod key_state;
 mod keys_of;
 mod local;
 mod login;
+mod members;
 mod message;
 mod model;
 mod named_keys;

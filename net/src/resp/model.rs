@@ -5,6 +5,7 @@ use crate::apply::Decimal;
 use super::bits;
 use super::fraction::Fraction;
 use super::key_state::{Expires, KeyState};
+use super::members::MemberType;
 use super::parser::Arguments;
 use super::reply::Replies;
 use super::request::{
@@ -15,6 +16,8 @@ use super::transaction_keys::TransactionKeys;
 const NO_KEY: &[u8] = b"ERR no such key";
 const ARMED: &[u8] = b"ERR effects run when this key expires (ON_EXPIRE), and they stay with its \
     name: it cannot be renamed";
+pub(super) const WRONG_TYPE: &[u8] =
+    b"WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// The keys of a transaction, and the time at which they were read.
@@ -23,12 +26,17 @@ pub(super) struct Model<'a> {
     pub(super) keys: &'a mut TransactionKeys,
     pub(super) now_ms: u64,
     pub(super) value_bytes_max: usize,
+    /// Another number for each command.
+    pub(super) seed: u64,
 }
 
 impl Model<'_> {
     /// Runs one command and writes its reply.
     pub(super) fn run(&mut self, request: &Request<'_>, replies: &mut Replies<'_>) {
         let (now_ms, most) = (self.now_ms, self.value_bytes_max);
+        if self.is_of_other_type(request) {
+            return replies.error(WRONG_TYPE);
+        }
         match *request {
             Request::Get(key) => value_reply(self.key(key), replies),
             Request::MGet(args) => {
@@ -45,7 +53,7 @@ impl Model<'_> {
             Request::GetEx(key, expiry) => {
                 let state = self.key(key);
                 value_reply(state, replies);
-                if state.value().is_some()
+                if state.is_there()
                     && let Some(expires) = said(expiry)
                 {
                     state.expire(expires);
@@ -59,7 +67,7 @@ impl Model<'_> {
                     return replies.error(TOO_LONG);
                 }
                 let mut names = args.from(1).step_by(2);
-                let is_set = names.all(|name| self.key(name).value().is_none());
+                let is_set = names.all(|name| !self.key(name).is_there());
                 if is_set {
                     self.put_all(args);
                 }
@@ -77,45 +85,72 @@ impl Model<'_> {
                 replies.integer(i64::try_from(deleted).expect("few"));
             }
             Request::Exists(args) => {
-                let there = args.from(1).filter(|key| self.key(key).value().is_some());
+                let there = args.from(1).filter(|key| self.key(key).is_there());
                 replies.integer(i64::try_from(there.count()).expect("few"));
             }
-            Request::Type(key) => replies.simple(match self.key(key).value() {
-                Some(_) => "string",
-                None => "none",
-            }),
+            Request::Type(key) => {
+                let state = self.key(key);
+                let of_members = state.members().and_then(MemberType::of);
+                replies.simple(match of_members {
+                    Some(members) => members.name(),
+                    None if state.is_there() => "string",
+                    None => "none",
+                });
+            }
+            Request::Hash(key, ask) => {
+                let seed = self.seed;
+                ask.run(self.key(key), seed, replies);
+            }
             Request::StrLen(key) => {
-                let len = self.key(key).value().map_or(0, <[u8]>::len);
+                let len = self.key(key).plain().map_or(0, <[u8]>::len);
                 replies.integer(i64::try_from(len).expect("values are bounded"));
             }
             Request::GetRange(key, start, end) => {
                 let state = self.key(key);
-                let value = state.value().unwrap_or_default();
+                let value = state.plain().unwrap_or_default();
                 replies.value(range_of(value, start, end));
             }
             Request::Ttl(key, form) => {
                 let state = self.key(key);
-                let expires = match (state.value().is_some(), state.expires()) {
+                let expires = match (state.is_there(), state.expires()) {
                     (false, _) => None,
                     (true, Expires::Never) => Some(0),
                     (true, expires) => Some(expires.at_ms(now_ms)),
                 };
                 replies.integer(ttl_of(expires, now_ms, form));
             }
-            Request::Read(key, read) => read.write(self.key(key).value(), replies),
+            Request::Read(key, read) => {
+                let state = self.key(key);
+                match state.members() {
+                    Some(members) => read.write_of_members(members, replies),
+                    None => read.write(state.plain(), replies),
+                }
+            }
             Request::Rename(pair) => self.rename(pair, replies),
             Request::Copy(pair) => {
                 let from = self.key(pair.from);
-                let carried = from.value().map(|value| (value.to_vec(), from.carried()));
+                let carried = from.whole().map(|value| (value, from.carried()));
                 let is_free = self.is_free(pair);
                 let copied = carried.filter(|_| is_free);
                 replies.integer(copied.is_some().into());
                 if let Some((value, expires)) = copied {
-                    self.key(pair.to).put(value, expires);
+                    self.key(pair.to).put_whole(value, expires);
                 }
             }
             _ => self.edit(request, replies),
         }
+    }
+
+    /// Whether a command asks for a value of another type than its key has.
+    fn is_of_other_type(&mut self, request: &Request<'_>) -> bool {
+        if let Request::Hash(key, _) = *request {
+            let state = self.key(key);
+            let of_members = state.members().map(MemberType::of);
+            return state.plain().is_some()
+                || of_members.is_some_and(|it| it != Some(MemberType::Hash));
+        }
+        let plain = request.key_of_plain();
+        plain.is_some_and(|key| self.key(key).members().is_some())
     }
 
     /// Runs a command that changes the one key that it names.
@@ -132,7 +167,7 @@ impl Model<'_> {
             Request::DelEx(key, when) => delete_if(self.key(key), when, replies),
             Request::Expire(key, until, when) => {
                 let state = self.key(key);
-                let is_set = state.value().is_some() && may_expire(state, until, when, now_ms);
+                let is_set = state.is_there() && may_expire(state, until, when, now_ms);
                 if is_set {
                     state.expire(until.into());
                     state.settle(now_ms);
@@ -144,7 +179,7 @@ impl Model<'_> {
             Request::Persist(key) => {
                 let state = self.key(key);
                 let has_one = state.expires() != Expires::Never;
-                if state.value().is_some() {
+                if state.is_there() {
                     state.expire(Expires::Never);
                 }
                 replies.integer(has_one.into());
@@ -169,9 +204,9 @@ impl Model<'_> {
         let state = self.key(key);
         let applies = match when {
             SetWhen::Always => true,
-            SetWhen::Absent => state.value().is_none(),
-            SetWhen::Present => state.value().is_some(),
-            SetWhen::Equals(expected) => state.value() == Some(expected),
+            SetWhen::Absent => !state.is_there(),
+            SetWhen::Present => state.is_there(),
+            SetWhen::Equals(expected) => state.plain() == Some(expected),
         };
         match (gets, tells_number, applies) {
             (true, _, _) => value_reply(state, replies),
@@ -197,12 +232,12 @@ impl Model<'_> {
 
     /// Whether the destination may get a value.
     fn is_free(&mut self, pair: Pair<'_>) -> bool {
-        !pair.only_new || self.key(pair.to).value().is_none()
+        !pair.only_new || !self.key(pair.to).is_there()
     }
 
     fn rename(&mut self, pair: Pair<'_>, replies: &mut Replies<'_>) {
         let from = self.key(pair.from);
-        let Some(value) = from.value().map(<[u8]>::to_vec) else {
+        let Some(value) = from.whole() else {
             return replies.error(NO_KEY);
         };
         let (expires, is_armed) = (from.carried(), from.is_armed());
@@ -216,7 +251,7 @@ impl Model<'_> {
             false => replies.simple("OK"),
         }
         if applies {
-            self.key(pair.to).put(value, expires);
+            self.key(pair.to).put_whole(value, expires);
             self.key(pair.from).delete();
         }
     }
@@ -228,7 +263,7 @@ impl Model<'_> {
 }
 
 fn value_reply(state: &KeyState, replies: &mut Replies<'_>) {
-    match state.value() {
+    match state.plain() {
         Some(value) => replies.value(value),
         None => replies.null(),
     }
@@ -264,8 +299,8 @@ fn change_bytes(
     bytes: &[u8],
     replies: &mut Replies<'_>,
 ) {
-    let len = state.value().map_or(0, <[u8]>::len);
-    let is_nothing = bytes.is_empty() && (offset.is_some() || state.value().is_some());
+    let len = state.plain().map_or(0, <[u8]>::len);
+    let is_nothing = bytes.is_empty() && (offset.is_some() || state.plain().is_some());
     let at = offset.unwrap_or(len);
     let end = at.saturating_add(bytes.len());
     if !is_nothing && end > value_bytes_max {
@@ -273,7 +308,7 @@ fn change_bytes(
     }
     if is_nothing {
         // Redis takes APPEND of nothing for a change, and SETRANGE of nothing for none.
-        if offset.is_none() && state.value().is_some() {
+        if offset.is_none() && state.plain().is_some() {
             state.edit();
         }
         return replies.integer(i64::try_from(len).expect("values are bounded"));
@@ -285,7 +320,7 @@ fn change_bytes(
 }
 
 fn delete_if(state: &mut KeyState, when: DelWhen<'_>, replies: &mut Replies<'_>) {
-    let applies = match (state.value(), when) {
+    let applies = match (state.plain(), when) {
         (None, _) => false,
         (Some(value), DelWhen::Equals(expected)) => value == expected,
         (Some(value), DelWhen::Differs(other)) => value != other,
@@ -294,7 +329,7 @@ fn delete_if(state: &mut KeyState, when: DelWhen<'_>, replies: &mut Replies<'_>)
 }
 
 fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
-    let text = state.value().unwrap_or(b"0");
+    let text = state.plain().unwrap_or(b"0");
     let Some(number) = Decimal::read(text) else {
         return replies.error(b"ERR value is not an integer or out of range");
     };
@@ -306,7 +341,7 @@ fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
 }
 
 fn add_fraction(state: &mut KeyState, by: Fraction, replies: &mut Replies<'_>) {
-    let number = Fraction::read(state.value().unwrap_or(b"0"));
+    let number = Fraction::read(state.plain().unwrap_or(b"0"));
     match number.and_then(|number| number.plus(by)) {
         Ok(sum) => {
             let text = sum.text().into_bytes();
@@ -328,7 +363,7 @@ fn set_bit(
     if byte >= value_bytes_max {
         return replies.error(bits::NO_BIT.as_bytes());
     }
-    let before = state.value().unwrap_or_default();
+    let before = state.plain().unwrap_or_default();
     let (was_set, has_byte) = (bits::is_set(before, place), byte < before.len());
     replies.integer(was_set.into());
     // As in Redis a bit that is so already is no change.
@@ -346,7 +381,7 @@ fn set_bit(
 
 /// INCREX, as Redis 8.8 has it.
 fn increase(state: &mut KeyState, change: IncrEx, now_ms: u64, replies: &mut Replies<'_>) {
-    let text = state.value().unwrap_or(b"0");
+    let text = state.plain().unwrap_or(b"0");
     let Some(number) = Decimal::read(text) else {
         return replies.error(b"ERR value is not an integer or out of range");
     };

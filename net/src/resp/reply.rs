@@ -50,6 +50,11 @@ impl<'a> Replies<'a> {
         self.out.len() + self.beyond_bytes
     }
 
+    /// Whether values were left out, so that the reply is none.
+    pub(super) fn is_beyond(&self) -> bool {
+        self.beyond_bytes > 0
+    }
+
     /// The protocol.
     #[must_use]
     pub fn protocol(&self) -> Protocol {

@@ -5,6 +5,7 @@ use crate::limits::EXPIRY_MS_MAX;
 use super::bits::{Stretch, read_bit, read_place};
 pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use super::fraction::Fraction;
+use super::members::{HashAsk, MemberType};
 use super::number::{read_integer, read_unsigned};
 use super::parser::Arguments;
 use super::table::{Command, Name};
@@ -134,6 +135,7 @@ pub(super) enum Request<'a> {
     Read(&'a [u8], ValueRead),
     Rename(Pair<'a>),
     Copy(Pair<'a>),
+    Hash(&'a [u8], HashAsk<'a>),
 }
 
 /// What RENAME and COPY are about.
@@ -233,7 +235,10 @@ impl<'a> Request<'a> {
                 tells_number: command.id == Name::RenameNx,
             }),
             Name::Copy => read_copy(args)?,
-            _ => return Ok(None),
+            _ => {
+                let asked = HashAsk::read(command, args)?;
+                return Ok(asked.map(|ask| Request::Hash(key(), ask)));
+            }
         }))
     }
 
@@ -253,13 +258,42 @@ impl<'a> Request<'a> {
             | Request::AddFraction(..)
             | Request::SetBit(..)
             | Request::Rename(_)
-            | Request::Copy(_) => false,
+            | Request::Copy(_)
+            | Request::Type(_)
+            | Request::Hash(..) => false,
+            Request::Read(_, read) => read.is_of_plain(),
             _ => true,
+        }
+    }
+
+    /// The key whose value it reads or edits as bytes: with members it is of the wrong type.
+    pub(super) fn key_of_plain(&self) -> Option<&'a [u8]> {
+        match *self {
+            Request::Get(key)
+            | Request::GetDel(key)
+            | Request::GetEx(key, _)
+            | Request::StrLen(key)
+            | Request::GetRange(key, ..)
+            | Request::SetRange(key, ..)
+            | Request::Append(key, _)
+            | Request::Add(key, _)
+            | Request::IncrEx(key, _)
+            | Request::DelEx(key, _)
+            | Request::AddFraction(key, _)
+            | Request::SetBit(key, ..) => Some(key),
+            Request::Set {
+                key, when, gets, ..
+            } if gets || matches!(when, SetWhen::Equals(_)) => Some(key),
+            Request::Read(key, read) if read.is_of_plain() => Some(key),
+            _ => None,
         }
     }
 
     /// Whether it may change a key.
     pub(super) fn is_change(&self) -> bool {
+        if let Request::Hash(_, ask) = self {
+            return ask.is_change();
+        }
         !matches!(
             self,
             Request::Get(_)
@@ -329,6 +363,7 @@ impl<'a> Request<'a> {
             | Request::AddFraction(key, _)
             | Request::SetBit(key, ..)
             | Request::Read(key, _)
+            | Request::Hash(key, _)
             | Request::Persist(key) => visit(key),
         }
     }
@@ -644,14 +679,33 @@ fn read_copy(args: Arguments<'_>) -> Result<Request<'_>, Fault> {
     Ok(Request::Copy(pair))
 }
 
+/// A type that SCAN asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TypeAsked {
+    /// The number of the type of members; 0 of plain values.
+    Number(u8),
+    /// No key has it.
+    Other,
+}
+
+impl TypeAsked {
+    fn read(name: &[u8]) -> Self {
+        match MemberType::of_name(name) {
+            Some(members) => TypeAsked::Number(members.number()),
+            None if name.eq_ignore_ascii_case(b"string") => TypeAsked::Number(0),
+            None => TypeAsked::Other,
+        }
+    }
+}
+
 /// One step of a SCAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScanStep<'a> {
     pub(super) cursor: u64,
     pub(super) pattern: Option<&'a [u8]>,
     pub(super) count: u32,
-    /// Keys of another type than strings are asked for: there are none.
-    pub(super) wants_others: bool,
+    /// Keys of this type alone are asked for.
+    pub(super) of_type: Option<TypeAsked>,
 }
 
 impl<'a> ScanStep<'a> {
@@ -661,7 +715,7 @@ impl<'a> ScanStep<'a> {
             cursor,
             pattern: None,
             count: 10,
-            wants_others: false,
+            of_type: None,
         };
         let mut number = 2;
         while number < args.len() {
@@ -680,7 +734,7 @@ impl<'a> ScanStep<'a> {
                     }
                     step.count = u32::try_from(count).unwrap_or(u32::MAX);
                 }
-                () if is(b"TYPE") => step.wants_others = !given.eq_ignore_ascii_case(b"string"),
+                () if is(b"TYPE") => step.of_type = Some(TypeAsked::read(given)),
                 () => return Err(SYNTAX),
             }
             number += 2;

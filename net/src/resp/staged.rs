@@ -34,6 +34,8 @@ pub struct KeyRead<'a> {
     pub version: Version,
     /// Its value.
     pub value: &'a [u8],
+    /// The value is one with members.
+    pub has_members: bool,
     /// When it expires, in unix milliseconds, if it does.
     pub expiry_ms: Option<u64>,
     /// Effects run when it expires.
@@ -92,6 +94,8 @@ pub struct Staged {
     arguments: KeptArguments,
     /// Messages of PUBLISH, which leave with the changes.
     messages: Vec<StagedMessage>,
+    /// Commands with keys so far: each has numbers of its own where it takes any.
+    commands: u64,
 }
 
 /// A message that leaves with the changes of a script.
@@ -128,6 +132,7 @@ impl Staged {
             access,
             arguments: KeptArguments::default(),
             messages: Vec::new(),
+            commands: 0,
         }
     }
 
@@ -311,7 +316,12 @@ impl Staged {
             replies.error(values_too_long(values).as_bytes());
             return Ok(());
         }
+        self.commands += 1;
         let mut model = Model {
+            seed: self
+                .time_us
+                .wrapping_mul(0x9E37_79B9)
+                .wrapping_add(self.commands << 32),
             now_ms: self.now_ms(),
             value_bytes_max: self.value_bytes_max,
             keys: &mut self.keys,
@@ -355,6 +365,7 @@ impl Staged {
         let read = read.map(|read| ReadKey {
             version: read.version,
             value: read.value,
+            has_members: read.has_members,
             expires: match read.expiry_ms {
                 Some(ms) => Expires::Until(UntilMs::At(ms)),
                 None => Expires::Never,

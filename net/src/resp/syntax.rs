@@ -28,6 +28,10 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         | Name::ExpireTime
         | Name::Get
         | Name::GetDel
+        | Name::HGetAll
+        | Name::HKeys
+        | Name::HLen
+        | Name::HVals
         | Name::Incr
         | Name::PExpireTime
         | Name::Persist
@@ -43,6 +47,14 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         }
         Name::GetRange => "key start end",
         Name::GetSet | Name::SetNx => "key value",
+        Name::HDel | Name::HMGet => "key field ...",
+        Name::HExists | Name::HGet | Name::HStrLen => "key field",
+        Name::HIncrBy => "key field increment",
+        Name::HIncrByFloat => "key field number",
+        Name::HMSet | Name::HSet => "key ( field value ) ...",
+        Name::HRandField => "key [ count [ WITHVALUES ] ]",
+        Name::HScan => "key cursor [ MATCH pattern ] [ COUNT count ] [ NOVALUES ]",
+        Name::HSetNx => "key field value",
         Name::Hello => "[ protover [ AUTH username password ] [ SETNAME clientname ] ]",
         Name::IncrBy => "key increment",
         Name::IncrByFloat => "key number",
@@ -296,7 +308,7 @@ mod tests {
             let least: usize = needed.map(|it| 1 + usize::from(it.token.is_some())).sum();
             let needs = usize::from(command.arity.unsigned_abs()) - 1;
             let is_container = syntax.is_empty();
-            let has_block = syntax.starts_with('(');
+            let has_block = syntax.contains('(');
             assert!(
                 is_container || has_block || least == needs,
                 "{}",

@@ -3,12 +3,14 @@
 mod lookup;
 mod name;
 mod of_channels;
+mod of_hashes;
 mod of_penstock;
 
 pub use lookup::find;
 pub use name::Name;
 
 use of_channels::{OF_CHANNELS, merged};
+use of_hashes::OF_HASHES;
 use of_penstock::OF_PENSTOCK;
 
 /// One command.
@@ -35,7 +37,8 @@ pub struct Command {
 /// All commands, by their names.
 pub const COMMANDS: &[Command] = &ALL;
 static ALL: [Command; MOST.len() + OF_CHANNELS.len()] = merged(&MOST, OF_CHANNELS);
-const MOST: [Command; USUAL.len() + OF_PENSTOCK.len()] = merged(USUAL, OF_PENSTOCK);
+const MOST: [Command; OF_VALUES.len() + OF_PENSTOCK.len()] = merged(&OF_VALUES, OF_PENSTOCK);
+const OF_VALUES: [Command; USUAL.len() + OF_HASHES.len()] = merged(USUAL, OF_HASHES);
 
 /// Those of keys and connections, by their names.
 const USUAL: &[Command] = &[

@@ -4,6 +4,7 @@ use crate::apply::Decimal;
 
 use super::bits::{self, Stretch};
 use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
+use super::members::head::encoding_of;
 use super::number::read_integer;
 use super::parser::Arguments;
 use super::reply::Replies;
@@ -73,7 +74,20 @@ impl ValueRead {
         Ok(Some(ValueRead::Usage(args.get(2).len())))
     }
 
-    /// Writes the reply.
+    /// Whether it reads the bits of a plain value.
+    pub(super) fn is_of_plain(self) -> bool {
+        matches!(self, ValueRead::Bit(_) | ValueRead::Bits(_))
+    }
+
+    /// Writes the reply about a key with members.
+    pub(super) fn write_of_members(self, value: &[u8], replies: &mut Replies<'_>) {
+        match self {
+            ValueRead::Encoding => replies.bulk(encoding_of(value)),
+            read => read.write(Some(value), replies),
+        }
+    }
+
+    /// Writes the reply about a plain value, or that there is none.
     pub(super) fn write(self, value: Option<&[u8]>, replies: &mut Replies<'_>) {
         let number = |number: u64| i64::try_from(number).expect("values are bounded");
         let there = value.unwrap_or_default();

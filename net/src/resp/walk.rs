@@ -113,6 +113,7 @@ impl Walk {
             },
             bytes_max: SCAN_BYTES_MAX,
             wants_values: false,
+            wants_types: false,
         };
         batch.scan(out, &request);
     }

@@ -260,6 +260,7 @@ fn page(page: &ScanPage<'_>) -> Value {
             ScanValue::NotAsked => (None, false),
             ScanValue::Bytes(value) => (Some(hex(value)), false),
             ScanValue::LeftOut => (None, true),
+            ScanValue::Type(_) => unreachable!("no vector asks for types"),
         };
         json!({
             "key": hex(entry.key),

@@ -111,6 +111,7 @@ impl KeySource for Values<'_> {
             value: self.value,
             expiry_ms: None,
             is_armed: false,
+            has_members: false,
         }))
     }
 

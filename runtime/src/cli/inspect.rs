@@ -311,11 +311,11 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
         Event::Segment(segment) => {
             let header = &segment.header;
             out.line(format_args!(
-                "segment {:08}.seg: log {}, stream {}, sequence {}, incarnation {}, from LSN {}, \
+                "segment {:08}.seg: log {}, chain {}, sequence {}, incarnation {}, from LSN {}, \
                  {} bytes",
                 segment.file.0,
                 header.log_id,
-                header.stream,
+                header.chain,
                 header.sequence,
                 header.incarnation,
                 header.first_lsn.0,

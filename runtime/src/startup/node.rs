@@ -10,7 +10,7 @@ use penstock_net::hello::{
     AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
     FEATURE_KEYSPACES, FEATURE_MANY_KEYS, FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE,
     FEATURE_PING_ITEMS, FEATURE_PLAN_CORE_PORTS, FEATURE_REPLACE, FEATURE_RUN, FEATURE_SCAN,
-    FEATURE_SHOWN, FEATURE_TEXT_TOKENS, FEATURE_TOKENS, ServerHello,
+    FEATURE_SHOWN, FEATURE_TEXT_TOKENS, FEATURE_TOKENS, FEATURE_WRONG_TYPE, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -108,7 +108,8 @@ const FEATURES: u64 = FEATURE_EXPIRY
     | FEATURE_ALL
     | FEATURE_PLAN_CORE_PORTS
     | FEATURE_MANY_KEYS
-    | FEATURE_TEXT_TOKENS;
+    | FEATURE_TEXT_TOKENS
+    | FEATURE_WRONG_TYPE;
 
 /// What all shards of a data directory start from. Holds the directory's lock and the thread that
 /// makes segment files, so it is to outlive the shards.

@@ -207,6 +207,8 @@ fn step_written(instruction: ApplyInstruction) -> String {
         Action::Put { .. }
         | Action::Start { .. }
         | Action::Replace { .. }
+        | Action::PutHead { .. }
+        | Action::ReplaceHead { .. }
         | Action::OnExpire { .. } => {
             panic!("it is no instruction yet")
         }

@@ -7,6 +7,7 @@ mod channels_table;
 mod cores;
 mod flush_table;
 mod fuzzed;
+mod hash_table;
 mod holds;
 mod lifetimes;
 mod named;

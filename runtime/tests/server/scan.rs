@@ -121,6 +121,7 @@ fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start(
             entries_max: 100,
             bytes_max: 65_536,
             wants_values: false,
+            wants_types: false,
         };
         client.scan_page(&request).wait()
     };

@@ -443,7 +443,7 @@ pub fn inflict(disk: &mut Disk, random: &mut Random, layout: &Layout) -> Option<
         }
         _ => {
             let mut header = segment.header;
-            header.stream = 1;
+            header.chain = 1;
             let mut image = image;
             header.encode(image.first_chunk_mut()?);
             disk.add_stranger(image);

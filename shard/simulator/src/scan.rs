@@ -78,6 +78,7 @@ impl Scan {
             entries_max: random.pick(&[1, 4, 30, 1024]),
             bytes_max: random.pick(&[4096, 262_144]),
             wants_values: self.wants_values,
+            wants_types: false,
         }
         .write(&mut item);
         item

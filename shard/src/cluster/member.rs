@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::FEW_KEYS_MAX;
-use penstock_net::link::frame::LINK_VERSION_LEVEL_ALL;
+use penstock_net::link::frame::{LINK_VERSION_LEVEL_ALL, LINK_VERSION_MEMBERS};
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Membership, PartitionSet, Position, RefusalCode};
 use penstock_net::reply::Standing;
@@ -415,6 +415,21 @@ impl<B: Block> ClusterMember<B> {
         }
         Some(format!(
             "in a cluster an APPLY has at most {FEW_KEYS_MAX} keys: a node alone takes more"
+        ))
+    }
+
+    /// Why no key of this partition is given members here, if it is not: another node could not read
+    /// the record.
+    pub(crate) fn refuses_members(&self, partition: usize) -> Option<String> {
+        if self.elsewhere(partition).is_some() {
+            return None;
+        }
+        let node = self
+            .offers
+            .lacking(&self.plan, self.me, LINK_VERSION_MEMBERS)?;
+        Some(format!(
+            "no key has members, such as the fields of a hash, before all nodes of the plan \
+             understand them: node {node} has not offered that since this node started"
         ))
     }
 

@@ -91,4 +91,14 @@ impl<P: Blocks> Execution<P> {
             out[at] |= ITEM_FLAG_BEGAN;
         }
     }
+
+    /// Says in an answer of WRONG_TYPE, to a client that does not know it, that what it has asked
+    /// for is not supported. The message stays.
+    #[cold]
+    pub(crate) fn say_unsupported(from: usize, pieces: &mut Pieces) {
+        let answer_bytes = pieces.len() - from;
+        let out = pieces.written();
+        let at = out.len() - answer_bytes;
+        out[at..at + 2].copy_from_slice(&Status::Unsupported.code().to_le_bytes());
+    }
 }

@@ -544,6 +544,10 @@ pub(crate) fn obey<P: Blocks>(
                 let key = request.key_at(key);
                 check_value(store, slot_of(key), key, value)?;
             }
+            for key in request.keys_with_members() {
+                let key = request.key_at(key);
+                check_members(store, slot_of(key), key)?;
+            }
             let levels = request
                 .keys()
                 .map(|key| least_level(store, slot_of(key), key, is_unleveled));
@@ -579,6 +583,20 @@ fn check_value<P: Blocks>(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the keyspace of a key takes values with members.
+fn check_members<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> Result<(), Refusal> {
+    let Some((prefix, settings)) = store.keyspaces().of(slot, key) else {
+        return Ok(());
+    };
+    let rule = match settings {
+        settings if settings.keeps_versions() => "keeps versions",
+        settings if settings.layout != 0 => "has a layout",
+        _ => return Ok(()),
+    };
+    let keyspace = KeyspaceName::new(prefix);
+    Err(Refusal::KeyspaceMembers { keyspace, rule })
 }
 
 /// The level that the keyspace of a key gives a request at least, which may have named none.

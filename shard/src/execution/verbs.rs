@@ -29,6 +29,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::record::{KindedValue, ValueKind};
 use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use penstock_storage::store::{ChangeKey, Committed, Found, NoRoom, Store};
 use penstock_storage::system_key::is_token;
@@ -209,7 +210,7 @@ pub(crate) fn run<P: Blocks>(
 }
 
 /// What a GET shows of a key that needs no read: its cell if it has a value, the version, and the
-/// last change that this shows. `None` if the key must be read from the disk.
+/// last change that this shows. `None` if the key must be read from the disk, or has members.
 #[inline]
 pub(crate) fn look<P: Blocks>(
     store: &Store<P>,
@@ -223,6 +224,7 @@ pub(crate) fn look<P: Blocks>(
             let key = Key::new(store, hash, key, found);
             match key.unfired_cell(store) {
                 Some(_) => None,
+                None if key.has_members() => None,
                 None => Some((key.value_cell(), key.version, key.lsn)),
             }
         }
@@ -244,13 +246,14 @@ impl<'a> Key<'a> {
     fn new<P: Blocks>(store: &Store<P>, hash: u32, key: &'a [u8], found: Found) -> Self {
         match found {
             Found::Cached(id) => {
-                let (exists, expiry_ms, version, lsn) = store.data().standing(id);
+                let (exists, expiry_ms, kind, version, lsn) = store.data().standing(id);
                 let at = ChangeKey {
                     key,
                     hash,
                     cell: Some(id),
                     exists,
                     expiry_ms,
+                    kind,
                 };
                 let version = match exists {
                     true => wire(version),
@@ -265,6 +268,7 @@ impl<'a> Key<'a> {
                     cell: None,
                     exists: false,
                     expiry_ms: None,
+                    kind: ValueKind::Plain,
                 },
                 lsn: Lsn(0),
                 version: Version::default(),
@@ -300,6 +304,12 @@ impl<'a> Key<'a> {
             (false, Some(id)) if store.data().must_fire(id) => Some(id),
             _ => None,
         }
+    }
+
+    /// Whether its value is one with members, which no verb reads.
+    #[inline]
+    fn has_members(&self) -> bool {
+        self.at.kind != ValueKind::Plain
     }
 
     /// Its cell, if it has a value.
@@ -340,6 +350,9 @@ fn get<P: Blocks>(
     };
     let head = context.head(status, key.version);
     match key.value_cell() {
+        Some(_) if key.has_members() && request.wanted != Wanted::Expiry => {
+            return wrong_type(context, key, out.written());
+        }
         Some(id) => {
             let cell = store.keys().cell(id);
             let is_used = cell.is_used();
@@ -417,6 +430,9 @@ fn lost<P: Blocks>(
     out: &mut Pieces,
 ) -> Ran {
     match key.value_cell() {
+        Some(_) if request.extra == Extra::Show && key.has_members() => {
+            wrong_type(context, key, out.written())
+        }
         Some(id) if request.extra == Extra::Show => {
             let mut head = context.head(status, key.version);
             head.flags = ITEM_FLAG_SHOWN;
@@ -428,6 +444,19 @@ fn lost<P: Blocks>(
             }
         }
         _ => no(context, status, key, out.written()),
+    }
+}
+
+/// The reply of an operation that would show or edit the value of a key with members. It shows
+/// that the key has them.
+#[cold]
+fn wrong_type(context: &Context<'_>, key: &Key<'_>, out: &mut Vec<u8>) -> Ran {
+    match refused(context, Refusal::WrongType { key: 0 }, out) {
+        Ran::Answered { status, .. } => Ran::Answered {
+            gate: key.lsn,
+            status,
+        },
+        other => other,
     }
 }
 
@@ -638,11 +667,12 @@ fn set<P: Blocks>(
         Ok(expiry_ms) => expiry_ms,
         Err(refusal) => return refused(context, refusal, out),
     };
+    let value = KindedValue::plain(request.value);
     let mut change = store.change(context.slot, [key.at], 1);
     match request.expiry {
         // What keeps the expiry keeps what runs then.
-        Expiry::Keep if key.at.exists => change.put_keeping(0, request.value),
-        _ => change.put(0, request.value, expiry_ms),
+        Expiry::Keep if key.at.exists => change.put_keeping(0, value),
+        _ => change.put(0, value, expiry_ms),
     }
     let committed = token::commit(change, context, (&[], 0));
     end_change(store, context, committed, out)

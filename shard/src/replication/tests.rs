@@ -3,7 +3,7 @@
 use penstock_net::link::Position;
 use penstock_net::slot::slot_of;
 use penstock_storage::place::Lsn;
-use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec, ValueKind};
 use penstock_storage::version::partition_of;
 
 use super::{Facts, Journal, PartitionId};
@@ -48,6 +48,7 @@ fn part<'a>(kind: PartKind, key: &'a [u8], value: &'a [u8]) -> PartSpec<'a> {
         key,
         value,
         expiry_ms: None,
+        value_kind: ValueKind::Plain,
         layout: 0,
         is_crowded: false,
     }

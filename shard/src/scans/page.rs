@@ -11,6 +11,7 @@ use penstock_storage::key_table::TableEntry;
 use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::{FileId, Lsn};
 use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::record::ValueKind;
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 use penstock_storage::version::SLOTS;
@@ -18,7 +19,7 @@ use penstock_storage::version::SLOTS;
 use crate::key_tables::KeyTables;
 use crate::scanning::{
     BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
-    ROUNDS_MAX, Scan, TOKENS_A_STEP_MAX, Unread, Wanted,
+    ROUNDS_MAX, Scan, TOKENS_A_STEP_MAX, Unread, Wanted, type_number,
 };
 
 /// Why a step of a scan is not answered now, or not with a page.
@@ -199,7 +200,8 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
     /// read before that is known: a block of the table, or the part.
     fn asked_of_table(&self, at: KeyHome, packed: PackedPlace) -> Result<TableEntry<'_>, Wanted> {
         let part = Wanted::Part(at, packed);
-        if self.request.wants_values && self.request.prefix.is_empty() {
+        let needs_part = self.request.wants_values || self.request.wants_types;
+        if needs_part && self.request.prefix.is_empty() {
             return Err(part);
         }
         let file = packed.place().map_or(FileId(0), |place| place.file);
@@ -211,7 +213,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         let is_told = entry.key.starts_with(self.request.prefix)
             && !is_system(entry.key)
             && !self.store.data().is_expired(entry.expiry_ms);
-        match is_told && self.request.wants_values {
+        match is_told && needs_part {
             true => Err(part),
             false => Ok(entry),
         }
@@ -226,6 +228,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
     ) -> Result<Option<ScanEntry<'_>>, Unread> {
         let of_cold = |cold: &'a ColdKey| {
             let value = match &cold.value {
+                _ if self.request.wants_types => ScanValue::Type(cold.type_number),
                 Some(value) => ScanValue::Bytes(value),
                 None if self.request.wants_values => ScanValue::LeftOut,
                 None => ScanValue::NotAsked,
@@ -249,6 +252,10 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
                         sequence: version.sequence,
                     },
                     value: match self.request.wants_values {
+                        _ if self.request.wants_types => {
+                            ScanValue::Type(type_number(cell.kinded_value()))
+                        }
+                        true if cell.value_kind() != ValueKind::Plain => ScanValue::LeftOut,
                         true => ScanValue::Bytes(cell.value()),
                         false => ScanValue::NotAsked,
                     },

@@ -1,7 +1,7 @@
 //! Who is at the other end of a connection, and what its client understands.
 
 use penstock_net::frame::Medium;
-use penstock_net::hello::{FEATURE_ALL, FEATURE_BEGAN};
+use penstock_net::hello::{FEATURE_ALL, FEATURE_BEGAN, FEATURE_WRONG_TYPE};
 
 /// The other end of one connection.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Peer {
     pub(crate) tells_began: bool,
     /// The client wants `FEATURE_ALL`.
     pub(crate) tells_all: bool,
+    /// The client wants `FEATURE_WRONG_TYPE`, or is of this process.
+    pub(crate) tells_wrong_type: bool,
 }
 
 impl Peer {
@@ -23,6 +25,7 @@ impl Peer {
             is_remote,
             tells_began: false,
             tells_all: false,
+            tells_wrong_type: medium == Medium::Memory,
         }
     }
 
@@ -30,5 +33,6 @@ impl Peer {
     pub(crate) fn offers(&mut self, features: u64) {
         self.tells_began = features & FEATURE_BEGAN != 0;
         self.tells_all = features & FEATURE_ALL != 0;
+        self.tells_wrong_type |= features & FEATURE_WRONG_TYPE != 0;
     }
 }

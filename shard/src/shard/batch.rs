@@ -172,6 +172,7 @@ impl<P: Blocks> Shard<P> {
                 item_bytes: u32::try_from(item.len()).expect("a frame bounds it"),
                 tells_began: self.front.sessions.at(id).peer.tells_began,
                 tells_all: self.front.sessions.at(id).peer.tells_all,
+                tells_wrong_type: self.front.sessions.at(id).peer.tells_wrong_type,
                 is_unleveled: run.is_unleveled,
                 answer_bytes: 0,
             },

@@ -17,6 +17,7 @@ use penstock_storage::store::Found;
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
+use crate::execution::Execution;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
 use crate::execution::operation::{Asks, Disposition, Leave, Operation, Own, obey};
 use crate::execution::verbs::{Cold, Context, Ran, Spread, refused};
@@ -69,12 +70,18 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         pieces: &mut Pieces,
     ) -> Disposition {
-        match ApplyRequest::read(
-            operation.item,
-            self.execution.setup.limits().value_bytes_max,
-        ) {
-            Ok(request) if request.key_count() > FEW_KEYS_MAX => {
-                self.program_of_many_keys(now, operation, &request, pieces)
+        let value_bytes_max = self.execution.setup.limits().value_bytes_max;
+        // What has the answer of a script was written by this shard.
+        let request = match operation.answer {
+            Some(_) => ApplyRequest::read_own(operation.item, value_bytes_max),
+            None => ApplyRequest::read(operation.item, value_bytes_max),
+        };
+        match request {
+            Ok(request)
+                if request.key_count() > FEW_KEYS_MAX
+                    || operation.answer.is_some() && request.gives_members() =>
+            {
+                self.program_of_cluster(now, operation, &request, pieces)
             }
             Ok(request) => self.program_item(now, operation, &request, pieces),
             Err(refusal) => self
@@ -83,9 +90,9 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// The same of a program of so many keys that its record may have many parts.
-    #[cold]
-    fn program_of_many_keys(
+    /// The same of a program that not every node of a cluster may understand: its record may have
+    /// many parts, or values with members.
+    fn program_of_cluster(
         &mut self,
         now: Now,
         operation: &Operation<'_>,
@@ -95,7 +102,11 @@ impl<P: Blocks> Shard<P> {
         let slot = slot_of(request.key());
         let refusal = match &self.execution.linked {
             Some(linked) if self.execution.setup.owns(slot) => {
-                linked.refuses_many_keys(partition_of(slot))
+                let partition = partition_of(slot);
+                let many = request.key_count() > FEW_KEYS_MAX;
+                let many = many.then(|| linked.refuses_many_keys(partition)).flatten();
+                let gives = operation.answer.is_some() && request.gives_members();
+                many.or_else(|| gives.then(|| linked.refuses_members(partition)).flatten())
             }
             _ => None,
         };
@@ -285,6 +296,9 @@ impl<P: Blocks> Shard<P> {
             Ran::Answered { gate, status } => {
                 self.execution.stats.answer(own.asked, status);
                 let is_done = status == Status::Ok;
+                if status == Status::WrongType && !operation.address.tells_wrong_type {
+                    Execution::<P>::say_unsupported(from, pieces);
+                }
                 if is_done && operation.address.tells_began {
                     self.execution.report_began(own, from, pieces);
                 }

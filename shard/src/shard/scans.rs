@@ -1,6 +1,7 @@
 //! Pages of SCAN, step by step.
 
-use penstock_net::scan::ScanRequest;
+use penstock_net::refusal::Refusal;
+use penstock_net::scan::{SCAN as SCAN_VERB, ScanRequest};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 
@@ -31,6 +32,16 @@ impl<P: Blocks> Shard<P> {
                     .refuse_item(SCAN, operation, status, &refusal, out);
             }
         };
+        if request.wants_types && !self.is_of_process(operation) {
+            let refusal = Refusal::OperationFlags {
+                operation: SCAN_VERB,
+                flags: operation.item[3],
+            };
+            let status = refusal.status();
+            return self
+                .execution
+                .refuse_item(SCAN, operation, status, &refusal, out);
+        }
         if let Some(rights) = operation.rights
             && let Err(denied) = rights.judge_scan(&request)
         {

@@ -221,6 +221,7 @@ fn page_from(server: &mut Server, id: usize, cursor: u64) {
         entries_max: 8,
         bytes_max: 4096,
         wants_values: true,
+        wants_types: false,
     };
     server.send(id, |batch, out| batch.scan(out, &request));
 }

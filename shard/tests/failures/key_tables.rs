@@ -138,6 +138,7 @@ impl Shop {
                 entries_max: 1024,
                 bytes_max: 64 << 10,
                 wants_values,
+                wants_types: false,
             };
             self.server.send(self.asked, |batch, out| {
                 let mut item = Vec::new();
@@ -150,7 +151,7 @@ impl Shop {
                 let value = match entry.value {
                     ScanValue::Bytes(value) => Some(value.to_vec()),
                     ScanValue::NotAsked => None,
-                    ScanValue::LeftOut => panic!("all values are short"),
+                    ScanValue::LeftOut | ScanValue::Type(_) => panic!("all values are short"),
                 };
                 let before = told.insert(entry.key.to_vec(), value);
                 assert!(before.is_none(), "{:?} is told twice", entry.key);

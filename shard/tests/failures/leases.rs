@@ -225,6 +225,7 @@ fn without_a_lease_nobody_is_answered_reads_neither() {
         entries_max: 8,
         bytes_max: 4096,
         wants_values: true,
+        wants_types: false,
     };
     let mut add = Apply::new();
     let at = add.key(&key(0));

@@ -151,6 +151,7 @@ fn scan(server: &mut Server, level: AckLevel, id: usize, prefix: &[u8]) {
         entries_max: 8,
         bytes_max: 4096,
         wants_values: true,
+        wants_types: false,
     };
     server.send_at(level, id, |batch, out| batch.scan(out, &request));
 }

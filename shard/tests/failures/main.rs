@@ -26,6 +26,7 @@ mod leases;
 mod level_all;
 mod login;
 mod many_keys;
+mod members;
 mod memory;
 mod on_expire;
 mod overload;

@@ -18,7 +18,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::record::{PartSpec, PartView, RecordSpec};
+use penstock_storage::record::{KindedValue, PartSpec, PartView, RecordSpec, ValueKind};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::store::Store;
 use penstock_storage::version::PARTITIONS;
@@ -252,6 +252,7 @@ fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
                 entries_max: 1024,
                 bytes_max: 4096,
                 wants_values: true,
+                wants_types: false,
             };
             request.write(&mut item);
             let reply = shop.ask(|b, o| b.raw(o, &item));
@@ -732,6 +733,7 @@ fn a_part_of_another_epoch_in_place_of_an_old_version_is_answered_corrupt_and_to
                     kind: part.kind(),
                     key: &key,
                     value: &value,
+                    value_kind: ValueKind::Plain,
                     layout: part.layout(),
                     expiry_ms: None,
                     is_crowded: false,
@@ -814,9 +816,10 @@ fn a_log_with_keys_of_the_server_that_it_does_not_know_is_refused_by_name() {
         let slot = slot_of(key);
         let room = store.room(Purpose::Grow, key.len(), value.len(), false);
         assert_eq!(room, Room::Yes);
-        let id = store
-            .keys_mut()
-            .insert(KeyHome::new(slot, 1), key, value, None);
+        let id =
+            store
+                .keys_mut()
+                .insert(KeyHome::new(slot, 1), key, KindedValue::plain(value), None);
         let (lsn, _) = store.commit(1, slot, &[(1, id)]);
         store.log_mut().want_durable(lsn);
         let mut requests = Vec::new();

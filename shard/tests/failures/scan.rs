@@ -78,7 +78,7 @@ fn page_of(reply: &Reply) -> (u64, Told) {
     let entries = page.entries().map(|entry| {
         let value = match entry.value {
             ScanValue::Bytes(value) => Some(value.to_vec()),
-            ScanValue::NotAsked | ScanValue::LeftOut => None,
+            ScanValue::NotAsked | ScanValue::LeftOut | ScanValue::Type(_) => None,
         };
         (entry.key.to_vec(), value)
     });
@@ -92,6 +92,7 @@ fn request(cursor: u64) -> ScanRequest<'static> {
         entries_max: 1024,
         bytes_max: 4096,
         wants_values: true,
+        wants_types: false,
     }
 }
 

@@ -23,7 +23,7 @@ use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::{FileId, LogStart, Lsn, Place};
-use penstock_storage::record::{PartView, number_bytes, part_bytes};
+use penstock_storage::record::{KindedValue, PartView, number_bytes, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
@@ -431,9 +431,9 @@ impl World {
         for (key, value) in puts {
             let (home, known) = (node::home_of(node.salt)(key), node.cell(key));
             let keys = node.store.keys_mut();
-            let mut id = known.unwrap_or_else(|| keys.insert(home, key, &[], None));
+            let mut id = known.unwrap_or_else(|| keys.insert(home, key, KindedValue::NONE, None));
             match value {
-                Some(value) => id = keys.set_value(home, id, value, None),
+                Some(value) => id = keys.set_value(home, id, KindedValue::plain(value), None),
                 None => keys.mark_deleted(home, id),
             }
             cells.push((home.hash, id));

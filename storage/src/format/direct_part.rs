@@ -87,7 +87,7 @@ impl RecordSpec<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::record::{PartKind, PartSpec};
+    use crate::format::record::{PartKind, PartSpec, ValueKind};
 
     #[test]
     fn a_plain_part_is_what_the_encoder_of_all_parts_makes_of_it() {
@@ -102,6 +102,7 @@ mod tests {
                     key: body.key(),
                     value: body.value(),
                     expiry_ms: None,
+                    value_kind: ValueKind::Plain,
                     layout: 0,
                     is_crowded,
                 }];

@@ -8,6 +8,7 @@ pub mod direct_part;
 pub mod extension;
 pub mod frame;
 pub(crate) mod frame_body;
+pub mod head;
 pub mod horizon;
 pub mod layout;
 pub mod reached;

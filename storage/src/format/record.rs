@@ -6,6 +6,7 @@
 //! Every byte is described in `FORMAT.md`.
 
 mod items;
+mod kinds;
 mod number;
 mod of_parts;
 mod spec;
@@ -17,7 +18,7 @@ use crate::types::version::Version;
 
 pub use number::{NUMBER_BYTES, number_bytes};
 pub use of_parts::OfParts;
-pub use spec::{PartKind, PartSpec, RecordSpec, part_bytes};
+pub use spec::{KindedValue, PartKind, PartSpec, RecordSpec, ValueKind, part_bytes};
 
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
@@ -94,6 +95,7 @@ impl RecordSpec<'_> {
         let extension = self.area(ordinal);
         assert!(extension.is_empty() || extension::check(extension).is_some());
         assert!(part.kind == PartKind::Put || part.value.is_empty());
+        assert!(kinds::may_be(part), "a head is one, and of a client's key");
         let number_bytes = number_bytes(self.parts.len());
         let len = part_bytes(
             part.key.len(),
@@ -159,7 +161,7 @@ impl RecordSpec<'_> {
         header[8] = kind;
         header[9] = flags;
         header[10] = numbers.to_le_bytes()[0];
-        header[11] = 0;
+        header[11] = kinds::encoding(part.value_kind);
         header[12..14].copy_from_slice(&self.slot.to_le_bytes());
         header[14..16].copy_from_slice(&low_u32(part.key.len()).to_le_bytes()[..2]);
         header[16..20].copy_from_slice(&low_u32(part.value.len()).to_le_bytes());
@@ -251,7 +253,7 @@ impl<'a> PartView<'a> {
                 });
             }
         };
-        if flags & !FLAGS_KNOWN != 0 || encoding != 0 {
+        if flags & !FLAGS_KNOWN != 0 || encoding > kinds::ENCODING_HEAD {
             return Err(PartError::Unsupported {
                 kind: header[8],
                 flags,
@@ -308,6 +310,9 @@ impl<'a> PartView<'a> {
         }
         if extended && !items::are_sound(&part, &bytes[fixed..]) {
             return Err(PartError::Damaged);
+        }
+        if encoding != 0 {
+            kinds::check(&part)?;
         }
         if part.is_superseded() {
             let is_copy = flags & FLAG_CLEANED != 0;
@@ -382,6 +387,7 @@ impl<'a> PartView<'a> {
                 kind,
                 key: self.key(),
                 value: &[],
+                value_kind: ValueKind::Plain,
                 expiry_ms: None,
                 layout: 0,
                 is_crowded: false,
@@ -634,6 +640,7 @@ mod tests {
                 key: b"stock:42",
                 value: &[9, 8, 7],
                 expiry_ms,
+                value_kind: ValueKind::Plain,
                 layout: 513,
                 is_crowded: false,
             },
@@ -642,6 +649,7 @@ mod tests {
                 key: b"{stock:42}x",
                 value: &[],
                 expiry_ms: None,
+                value_kind: ValueKind::Plain,
                 layout: 0,
                 is_crowded: false,
             },
@@ -746,6 +754,7 @@ mod tests {
                 key: b"hold",
                 value: &[],
                 expiry_ms,
+                value_kind: ValueKind::Plain,
                 layout: 0,
                 is_crowded: false,
             };

@@ -91,7 +91,7 @@ rows! {
         "another cluster's or node's id in a header that checks",
         "refused, by name";
     OtherFormat = "other-format", Refuse,
-        "a segment, frame, part or item of an unknown version, stream, kind, flag or \
+        "a segment, frame, part or item of an unknown version, chain, kind, flag or \
          must-understand tag that checks",
         "refused as another format";
     Released = "released", Serve,

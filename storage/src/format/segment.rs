@@ -36,10 +36,10 @@ pub struct SegmentHeader {
     /// The log it belongs to; never reused.
     pub log_id: u64,
     /// 0 for commits, 1 for what cleaning copies.
-    pub stream: u32,
+    pub chain: u32,
     /// Whether the file served before: behind the frames there may be what is left of that.
     pub is_reused: bool,
-    /// Dense per log and stream, from 1.
+    /// Dense per log and chain, from 1.
     pub sequence: u64,
     /// Fresh for every use of a file.
     pub salt: u64,
@@ -91,7 +91,7 @@ impl SegmentHeader {
         begin(block, SEGMENT_MAGIC, self.owner);
         block[48..56].copy_from_slice(&self.incarnation.to_le_bytes());
         block[56..64].copy_from_slice(&self.log_id.to_le_bytes());
-        block[64..68].copy_from_slice(&self.stream.to_le_bytes());
+        block[64..68].copy_from_slice(&self.chain.to_le_bytes());
         block[68..72].copy_from_slice(&u32::from(self.is_reused).to_le_bytes());
         let words = [
             self.sequence,
@@ -127,7 +127,7 @@ impl SegmentHeader {
             owner: owner_of(block),
             incarnation: word(48),
             log_id: word(56),
-            stream: read_u32(&block[64..68]),
+            chain: read_u32(&block[64..68]),
             is_reused: read_u32(&block[68..72]) == 1,
             sequence: word(72),
             salt: word(80),

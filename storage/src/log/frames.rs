@@ -148,7 +148,7 @@ impl<P: Blocks> Log<P> {
             owner: self.config.owner,
             incarnation: self.config.incarnation,
             log_id: self.config.log_id,
-            stream: 0,
+            chain: 0,
             is_reused: spare.is_reused,
             sequence: before.last_sequence + 1,
             salt: spare.salt,

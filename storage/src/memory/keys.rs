@@ -7,7 +7,7 @@
 //! - an armed key has a timer, in memory or not.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::{OfParts, PartKind, PartView, part_bytes};
+use crate::format::record::{KindedValue, OfParts, PartKind, PartView, ValueKind, part_bytes};
 use crate::if_planted;
 use crate::memory::cache::cell::{Cell, Changed, SMALL_BYTES_MAX, is_same_key};
 use crate::memory::cache::cells::{Cache, ValuePlace};
@@ -61,6 +61,8 @@ pub struct Keys {
     index: Index,
     cache: Cache,
     timers: Timers,
+    /// The log has had a head since it was begun, as far as this is known.
+    has_heads: bool,
 }
 
 impl Keys {
@@ -70,7 +72,21 @@ impl Keys {
             index: Index::new(),
             cache: Cache::new(cache_bytes),
             timers: Timers::default(),
+            has_heads: false,
         }
+    }
+
+    /// Whether a head of members was ever met: no build that knows none may pass over it.
+    #[inline]
+    #[must_use]
+    pub fn has_heads(&self) -> bool {
+        self.has_heads
+    }
+
+    /// A value of this kind is in the log.
+    #[inline]
+    pub(crate) fn note_kind(&mut self, kind: ValueKind) {
+        self.has_heads |= kind == ValueKind::Head;
     }
 
     /// The entries of all keys.
@@ -373,9 +389,10 @@ impl Keys {
         &mut self,
         KeyHome { slot, hash }: KeyHome,
         key: &[u8],
-        value: &[u8],
+        value: KindedValue<'_>,
         expiry_ms: Option<u64>,
     ) -> CellId {
+        self.note_kind(value.kind);
         let cell = self.cache.insert(key, value, expiry_ms);
         self.index.insert(slot, hash, cell);
         cell
@@ -410,7 +427,9 @@ impl Keys {
         version: Version,
     ) {
         let expiry_ms = part.expiry_ms();
-        let id = self.cache.insert(part.key(), part.value(), expiry_ms);
+        let value = part.kinded_value();
+        self.note_kind(value.kind);
+        let id = self.cache.insert(part.key(), value, expiry_ms);
         self.cache.set_change(id, version, packed, None);
         self.index.set_cell(position, id);
         if let Some(effects) = part.effects() {
@@ -512,6 +531,7 @@ impl Keys {
             index,
             cache,
             timers,
+            ..
         } = self;
         let mut timed = Vec::new();
         let goes_on = index.clear(keys_max, &mut |KeyHome { slot, hash }, home| {
@@ -588,10 +608,11 @@ impl Keys {
         &mut self,
         home: KeyHome,
         id: CellId,
-        value: &[u8],
+        value: KindedValue<'_>,
         expiry_ms: Option<u64>,
     ) -> CellId {
         self.forget_timer(home, id);
+        self.note_kind(value.kind);
         let now = self.cache.set_value(id, value, expiry_ms);
         if now != id {
             self.moved(home, id, now);
@@ -604,7 +625,7 @@ impl Keys {
         &mut self,
         home: KeyHome,
         id: CellId,
-        value: &[u8],
+        value: KindedValue<'_>,
         expiry_ms: Option<u64>,
     ) -> CellId {
         let kept = self.disarm(home, id);
@@ -632,10 +653,11 @@ impl Keys {
         &mut self,
         (position, home): (Position, KeyHome),
         id: CellId,
-        value: &[u8],
+        value: KindedValue<'_>,
         expiry_ms: Option<u64>,
     ) -> CellId {
         self.forget_timer(home, id);
+        self.note_kind(value.kind);
         let now = self.cache.set_value(id, value, expiry_ms);
         if now != id {
             self.index.set_cell(position, now);

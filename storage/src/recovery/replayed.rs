@@ -2,7 +2,7 @@
 
 use crate::format::contents::History;
 use crate::format::extension::EffectsArea;
-use crate::format::record::{PartKind, PartView};
+use crate::format::record::{PartKind, PartView, ValueKind};
 use crate::format::system_key::{is_epochs, is_indexed, is_local, is_system};
 use crate::memory::budget::Budget;
 use crate::memory::index::entry::{Candidate, CellId, Home, Position, is_token_hash};
@@ -97,12 +97,16 @@ impl Replayed {
         for segment in header.segments.iter().filter(there) {
             live.gains_tombstones(segment.file, u64::from(segment.tombstone_bytes));
         }
-        Replayed {
+        let mut replayed = Replayed {
             live,
             time_ms: footer.time_ms,
             snapshot: Some(coverage.clone()),
             ..Replayed::within(budget)
+        };
+        if header.has_heads {
+            replayed.keys.note_kind(ValueKind::Head);
         }
+        replayed
     }
 
     /// Takes in a version of a key that a snapshot tells, or notes it if its segment `is_gone`.
@@ -252,6 +256,7 @@ impl Replayed {
         mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
     ) -> Result<(), E> {
         self.time_ms = self.time_ms.max(part.time_ms());
+        self.keys.note_kind(part.value_kind());
         if is_system(part.key()) && !self.replay_system(home_of, part, place) {
             return Ok(());
         }
@@ -316,7 +321,7 @@ impl Replayed {
                 let packed = PackedPlace::new(place, new.sequence);
                 self.points_elsewhere(position, home, packed, part);
                 if let Home::Memory(id) = home {
-                    let value = part.value();
+                    let value = part.kinded_value();
                     let at = (position, KeyHome { slot, hash });
                     let now = self.keys.set_value_at(at, id, value, expiry_ms);
                     self.keys.set_change(now, new, packed, None);
@@ -335,7 +340,9 @@ impl Replayed {
                     self.expects(KeyHome { slot, hash }, part);
                 } else {
                     let home = KeyHome { slot, hash };
-                    let id = self.keys.insert(home, part.key(), part.value(), expiry_ms);
+                    let id = self
+                        .keys
+                        .insert(home, part.key(), part.kinded_value(), expiry_ms);
                     self.keys.set_change(id, new, packed, None);
                     self.arm(home, id, part);
                 }

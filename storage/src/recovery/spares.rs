@@ -316,9 +316,9 @@ pub(crate) fn classify(
                 found: header.owner,
             })
         }
-        FirstBlock::Segment(header) if header.stream != 0 => Err(RecoveryError::Version {
+        FirstBlock::Segment(header) if header.chain != 0 => Err(RecoveryError::Version {
             file,
-            found: format!("stream {}", header.stream),
+            found: format!("chain {}", header.chain),
         }),
         FirstBlock::Segment(header) => Ok(FileKind::Segment(Segment {
             file,

@@ -142,7 +142,7 @@ fn own_times(part: &PartView<'_>) -> [Option<Time>; 2] {
 mod tests {
     use super::*;
     use crate::format::horizon::{HORIZON_BYTES, Horizon};
-    use crate::format::record::{PartKind, PartSpec, RecordSpec};
+    use crate::format::record::{PartKind, PartSpec, RecordSpec, ValueKind};
     use crate::format::system_key::HORIZON_KEY;
     use crate::types::place::Lsn;
 
@@ -159,6 +159,7 @@ mod tests {
             key,
             value,
             expiry_ms,
+            value_kind: ValueKind::Plain,
             layout: 0,
             is_crowded: false,
         }

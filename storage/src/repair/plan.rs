@@ -832,7 +832,7 @@ impl Walk {
             owner,
             incarnation: self.incarnation,
             log_id: home.log_id,
-            stream: 0,
+            chain: 0,
             // Nobody knows any more: zeros behind the frames do no harm.
             is_reused: true,
             sequence: home.segment_sequence,

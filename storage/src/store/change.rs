@@ -13,7 +13,9 @@
 //! dropped, and the drop gives edited fields their bytes back, the last edit first.
 
 use crate::format::extension::{EffectsArea, GROUP_AREA_BYTES};
-use crate::format::record::{FEW_PARTS_MAX, OfParts, PARTS_MAX, number_bytes, part_bytes};
+use crate::format::record::{
+    FEW_PARTS_MAX, KindedValue, OfParts, PARTS_MAX, ValueKind, number_bytes, part_bytes,
+};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::planted::{self, Bug, is_planted};
@@ -44,6 +46,8 @@ enum Value<'k> {
 struct ChangedKey<'k> {
     found: ChangeKey<'k>,
     value: Value<'k>,
+    /// What its value is.
+    kind: ValueKind,
     expiry_ms: Option<u64>,
     /// The effects that its expiry runs stay as they were.
     keeps_effects: bool,
@@ -164,6 +168,10 @@ impl<P: Blocks> Store<P> {
                     true => Value::Stored,
                     false => Value::None,
                 },
+                kind: match found.exists {
+                    true => found.kind,
+                    false => ValueKind::Plain,
+                },
                 expiry_ms: found.expiry_ms.filter(|_| found.exists),
                 keeps_effects: found.exists,
                 is_edited: false,
@@ -236,10 +244,17 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         }
     }
 
+    /// What the value of a key is now; plain if it has none.
+    #[inline]
+    #[must_use]
+    pub fn value_kind(&self, which: usize) -> ValueKind {
+        self.key(which).kind
+    }
+
     /// `width` bytes from `start` on of the value of a key, to be changed in place.
     ///
     /// # Panics
-    /// If the key has no value, or the field lies outside of the value.
+    /// If the key has no value, or a head, or the field lies outside of the value.
     #[inline(always)]
     pub fn field_mut(&mut self, which: usize, start: usize, width: usize) -> &mut [u8] {
         self.parts = None;
@@ -250,6 +265,7 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
             ..
         } = &mut *self.store;
         let key = &mut self.keys.as_mut()[which];
+        assert!(key.kind == ValueKind::Plain, "a head has no fields");
         match key.value {
             Value::Stored => {
                 let id = key.found.cell.expect("it exists");
@@ -267,28 +283,31 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         }
     }
 
-    /// Gives a key that has a value another one; its expiry stays.
+    /// Gives a key that has a value another plain one; its expiry stays.
     pub fn replace(&mut self, which: usize, value: &[u8]) {
         self.parts = None;
         self.store.edited.begin(which, value);
-        self.key_mut(which).value = Value::Copied;
+        let key = self.key_mut(which);
+        (key.value, key.kind) = (Value::Copied, ValueKind::Plain);
     }
 
     /// Gives a key this value and expiry, whatever it has.
     #[inline]
-    pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
+    pub fn put(&mut self, which: usize, value: KindedValue<'k>, expiry_ms: Option<u64>) {
         self.parts = None;
         let key = self.key_mut(which);
         let expiry_ms = planted::or(Bug::ApplyPutKeepsExpiry, key.expiry_ms, expiry_ms);
-        (key.value, key.expiry_ms) = (Value::Put(value), expiry_ms);
+        (key.value, key.kind) = (Value::Put(value.bytes), value.kind);
+        key.expiry_ms = expiry_ms;
         key.keeps_effects = false;
     }
 
     /// Gives a key that has a value this one. Its expiry stays, and so does what runs then.
     #[inline]
-    pub fn put_keeping(&mut self, which: usize, value: &'k [u8]) {
+    pub fn put_keeping(&mut self, which: usize, value: KindedValue<'k>) {
         self.parts = None;
-        self.key_mut(which).value = Value::Put(value);
+        let key = self.key_mut(which);
+        (key.value, key.kind) = (Value::Put(value.bytes), value.kind);
     }
 
     /// Takes the value of a key away.
@@ -297,6 +316,7 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         self.parts = None;
         let key = self.key_mut(which);
         (key.value, key.expiry_ms) = (Value::None, None);
+        key.kind = ValueKind::Plain;
         key.keeps_effects = false;
     }
 
@@ -621,6 +641,7 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         let ChangedKey {
             found,
             value,
+            kind,
             mut expiry_ms,
             keeps_effects,
             is_edited,
@@ -647,16 +668,17 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
                     edited,
                     ..
                 } = &mut *self.store;
+                let bytes = edited.of(which);
+                let value = KindedValue { kind, bytes };
                 if let Some(id) = found.cell.filter(|_| keeps_effects) {
-                    return keys.set_value_of_armed(home, id, edited.of(which), expiry_ms);
+                    return keys.set_value_of_armed(home, id, value, expiry_ms);
                 }
-                let value = edited.of(which);
                 return match found.cell {
                     Some(id) => keys.set_value(home, id, value, expiry_ms),
                     None => keys.insert(home, found.key, value, expiry_ms),
                 };
             }
-            Value::Put(value) => value,
+            Value::Put(bytes) => KindedValue { kind, bytes },
             Value::Stored => {
                 let (id, keys) = (found.cell.expect("it exists"), &mut self.store.data.keys);
                 if !keeps_effects {
@@ -691,7 +713,9 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         } = self.key(which);
         let id = found.cell.filter(|_| found.exists && *keeps_effects)?;
         let held = self.store.data.keys.cell(id).value().len();
-        let is_as_long = held == self.store.edited.of(which).len();
+        // The cell of a head is to become a plain one.
+        let is_as_long =
+            held == self.store.edited.of(which).len() && found.kind == ValueKind::Plain;
         (is_as_long && expiry_ms == found.expiry_ms).then_some(id)
     }
 }

@@ -2,7 +2,7 @@
 //! several slots a group of records, and the index and the live bytes follow.
 
 use crate::format::extension::{Group, with_group};
-use crate::format::record::{OfParts, PartKind, PartSpec, RecordSpec, part_bytes};
+use crate::format::record::{OfParts, PartKind, PartSpec, RecordSpec, ValueKind, part_bytes};
 use crate::format::token::TokenAnswer;
 use crate::if_planted;
 use crate::memory::cache::cell::Cell;
@@ -32,6 +32,8 @@ pub struct ChangeKey<'k> {
     pub exists: bool,
     /// What its cell tells, also of a value that has expired.
     pub expiry_ms: Option<u64>,
+    /// What its value is; plain if it has none.
+    pub kind: ValueKind,
 }
 
 /// The part of a token in the record of a change.
@@ -320,8 +322,13 @@ pub(super) fn part_of(cell: Cell<'_>, layout: u16, is_crowded: bool) -> PartSpec
         },
         key: cell.key(),
         value: cell.value(),
+        value_kind: cell.value_kind(),
         expiry_ms: cell.expiry_ms(),
-        layout,
+        // Members have no layout, whatever was said of the prefix since they came.
+        layout: match cell.value_kind() {
+            ValueKind::Plain => layout,
+            ValueKind::Head => 0,
+        },
         is_crowded,
     }
 }

@@ -9,6 +9,7 @@
 //! - what counts in each file is what the index, the versions, the settings and the local records
 //!   point to there.
 
+use crate::format::record::ValueKind;
 use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
@@ -130,15 +131,15 @@ impl Data {
         !cell.is_deleted() && !self.is_expired(cell.expiry_ms())
     }
 
-    /// Whether a cached key has a value for readers, as [`Data::exists`], its expiry, and
-    /// [`Keys::version`] and [`Keys::lsn`].
+    /// Whether a cached key has a value for readers, as [`Data::exists`], its expiry, what its
+    /// value is, and [`Keys::version`] and [`Keys::lsn`].
     #[inline(always)]
     #[must_use]
-    pub fn standing(&self, id: CellId) -> (bool, Option<u64>, Version, Lsn) {
+    pub fn standing(&self, id: CellId) -> (bool, Option<u64>, ValueKind, Version, Lsn) {
         let (cell, version, lsn) = self.keys.cells().with_version(id);
         let expiry_ms = cell.expiry_ms();
         let exists = !cell.is_deleted() && !self.is_expired(expiry_ms);
-        (exists, expiry_ms, version, lsn)
+        (exists, expiry_ms, cell.value_kind(), version, lsn)
     }
 
     /// Whether an armed key may have expired.

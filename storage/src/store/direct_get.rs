@@ -26,7 +26,7 @@ impl Data {
     /// What a GET of `key` shows, whose only cell by
     /// [`Keys::only_cells`](crate::store::Keys::only_cells) is this one if nothing came, went or
     /// moved since. `None`: a keyspace may rule the key, or it is not cached, is
-    /// deleted, or has an expiry.
+    /// deleted, or has an expiry or members.
     #[inline(always)]
     #[must_use]
     pub fn direct_get(
@@ -46,7 +46,7 @@ impl Data {
             },
         };
         let (cell, version, lsn) = self.keys.cells().with_version(id);
-        if cell.is_deleted() || cell.expiry_ms().is_some() {
+        if !cell.is_plain_for_ever() {
             return None;
         }
         // No closure: as a function of its own it costs a GET thirty instructions.

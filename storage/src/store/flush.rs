@@ -18,6 +18,7 @@
 //!   snapshots and the removal of files rest until all are, which waits for the mark alone;
 //! - tokens and the horizon of the partition stay.
 
+use crate::format::record::KindedValue;
 use crate::format::system_key::FLUSH_VALUE;
 use crate::log::room::{Purpose, Room};
 use crate::store::commit::{Committed, NoRoom};
@@ -137,7 +138,10 @@ impl<P: Blocks> Store<P> {
             Room::Full => return Err(NoRoom::Log),
         }
         fall(&mut self.data.keys, mark, home_of);
-        let id = self.data.keys.insert(home, mark, &FLUSH_VALUE, None);
+        let id = self
+            .data
+            .keys
+            .insert(home, mark, KindedValue::plain(&FLUSH_VALUE), None);
         let (lsn, version) = self.commit(now_us, home.slot, &[(home.hash, id)]);
         self.data.flushes.marks[partition] = Some(home);
         self.data.flushes.lsn = lsn;

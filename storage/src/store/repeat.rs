@@ -8,7 +8,7 @@
 //! So all of its changes become durable together, and none of them is there without the others.
 
 use crate::format::extension::{CHANGES_AREA_BYTES, ChangesArea};
-use crate::format::record::{RecordSpec, part_bytes};
+use crate::format::record::{RecordSpec, ValueKind, part_bytes};
 use crate::memory::cache::cells::ValuePlace;
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Keys;
@@ -62,15 +62,16 @@ impl Changes {
 
 impl<P: Blocks> Store<P> {
     /// Opens a run on a cached key of this slot and hash. `None` if the key does not exist, or each
-    /// change must be looked at by itself: where its versions may be kept, of an armed key, and
-    /// while what is appended is bounded.
+    /// change must be looked at by itself: where its versions may be kept, of an armed key or of
+    /// a head, and while what is appended is bounded.
     pub fn run(&mut self, now_us: u64, home: KeyHome, id: CellId) -> Option<Run<'_, P>> {
-        let (exists, _, version, lsn) = self.data.standing(id);
+        let (exists, _, kind, version, lsn) = self.data.standing(id);
         let keeps_versions = self.data.keyspaces.keeps_versions()
             && self.data.keyspaces.may_rule(self.data.keys.cell(id).key());
         let is_alone = keeps_versions
             || self.cleaning.bounds_writes()
-            || self.data.keys.cells().effects(id).is_some();
+            || self.data.keys.cells().effects(id).is_some()
+            || kind != ValueKind::Plain;
         if !exists || is_alone {
             return None;
         }

@@ -4,7 +4,7 @@
 //! Nothing of this happens to a store alone: there each commit is of the one epoch of its start.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::{OfParts, PartKind, PartSpec, PartView, RecordSpec};
+use crate::format::record::{KindedValue, OfParts, PartKind, PartSpec, PartView, RecordSpec};
 use crate::format::system_key::{
     LOCAL_BYTES_MAX, is_epochs, is_horizon, is_indexed, is_local, is_system, is_token,
     token_time_ms,
@@ -31,7 +31,9 @@ impl Data {
     fn cell_for(&mut self, home: KeyHome, part: &PartView<'_>, is_dense: bool) -> Option<CellId> {
         let id = match self.keys.find(home.slot, home.hash, part.key()) {
             Found::Cached(id) => id,
-            Found::Absent => return Some(self.keys.insert(home, part.key(), &[], None)),
+            Found::Absent => {
+                return Some(self.keys.insert(home, part.key(), KindedValue::NONE, None));
+            }
             Found::Cold(_) => panic!("what is cold is read before"),
         };
         let known = self.keys.version(id);
@@ -53,7 +55,7 @@ impl Data {
         let position = self.keys.entries().position_of(home.slot, home.hash, id);
         self.forget_deletion(position, id);
         self.note_removal(home.slot, home.hash, known.sequence);
-        Some(self.keys.insert(home, part.key(), &[], None))
+        Some(self.keys.insert(home, part.key(), KindedValue::NONE, None))
     }
 
     /// Takes note of a record under a key of the store's own that the index has.
@@ -140,6 +142,8 @@ impl<P: Blocks> Store<P> {
         }
         let mut cells: OfParts<Option<(u32, CellId)>> = OfParts::of(None, parts.len());
         for (cell, part) in cells.iter_mut().zip(parts) {
+            // Also of a part that brings nothing newer: it is in the log.
+            self.data.keys.note_kind(part.value_kind());
             let hash = hash_of(part.key());
             let home = KeyHome { slot, hash };
             if part.is_superseded() && part.kind() == PartKind::Put {
@@ -150,10 +154,12 @@ impl<P: Blocks> Store<P> {
             };
             let id = match part.kind() {
                 PartKind::Put => {
-                    let id = self
-                        .data
-                        .keys
-                        .set_value(home, known, part.value(), part.expiry_ms());
+                    let id = self.data.keys.set_value(
+                        home,
+                        known,
+                        part.kinded_value(),
+                        part.expiry_ms(),
+                    );
                     if let Some(effects) = part.effects() {
                         self.data.keys.arm(home, id, EffectsArea::new(effects));
                     }
@@ -337,6 +343,7 @@ fn spec_of<'a>(part: &PartView<'a>, is_crowded: bool) -> PartSpec<'a> {
         kind: part.kind(),
         key: part.key(),
         value: part.value(),
+        value_kind: part.value_kind(),
         expiry_ms: part.expiry_ms(),
         layout: part.layout(),
         is_crowded,

@@ -6,8 +6,8 @@
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome};
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::record::{
-    PART_HEADER_BYTES, PartError, PartKind, PartSpec, PartView, RecordSpec, number_bytes,
-    part_bytes,
+    PART_HEADER_BYTES, PartError, PartKind, PartSpec, PartView, RecordSpec, ValueKind,
+    number_bytes, part_bytes,
 };
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::summary::{SUMMARY_BYTES_MAX, Summary};
@@ -94,6 +94,7 @@ fn part(bytes: &[u8]) {
         key: part.key(),
         value: part.value(),
         expiry_ms: part.expiry_ms(),
+        value_kind: ValueKind::Plain,
         layout: part.layout(),
         is_crowded: part.is_crowded(),
     };
@@ -199,6 +200,7 @@ fn what_the_log_writes_is_kept() {
             key: b"stock:42",
             value: &[9, 8, 7],
             expiry_ms: Some(5),
+            value_kind: ValueKind::Plain,
             layout: 513,
             is_crowded: false,
         };

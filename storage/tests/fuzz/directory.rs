@@ -8,7 +8,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec, ValueKind};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 
@@ -150,6 +150,7 @@ fn append(device: &mut Disk, log: &mut Log<Heap>, before: usize, parts: &Parts) 
             key,
             value: value.as_deref().unwrap_or_default(),
             expiry_ms: None,
+            value_kind: ValueKind::Plain,
             layout: 0,
             is_crowded: false,
         })

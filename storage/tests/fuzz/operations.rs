@@ -13,7 +13,7 @@ use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{PartView, number_bytes, part_bytes};
+use penstock_storage::record::{KindedValue, PartView, number_bytes, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{Found, Store};
@@ -262,10 +262,20 @@ impl World {
             .map(|((number, value), id)| {
                 let key = key(*number);
                 let home = home_of(&key);
-                let mut id =
-                    id.unwrap_or_else(|| self.store.keys_mut().insert(home, &key, &[], None));
+                let mut id = id.unwrap_or_else(|| {
+                    self.store
+                        .keys_mut()
+                        .insert(home, &key, KindedValue::NONE, None)
+                });
                 match value {
-                    Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
+                    Some(value) => {
+                        id = self.store.keys_mut().set_value(
+                            home,
+                            id,
+                            KindedValue::plain(value),
+                            None,
+                        )
+                    }
                     None => self.store.keys_mut().mark_deleted(home, id),
                 }
                 (home.hash, id)

@@ -14,7 +14,9 @@ use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{FEW_PARTS_MAX, KEY_BYTES_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{
+    FEW_PARTS_MAX, KEY_BYTES_MAX, PartKind, PartSpec, RecordSpec, ValueKind,
+};
 use penstock_storage::version::{SLOTS, Version};
 
 use crate::FOLDER;
@@ -281,6 +283,7 @@ fn part(sequence: u64, key_bytes_max: usize) -> (Vec<u8>, PartSpec<'static>) {
         key: &[],
         value: if is_put { &[7; 40] } else { &[] },
         expiry_ms: (is_put && sequence % 4 == 1).then_some(5_000 + sequence),
+        value_kind: ValueKind::Plain,
         layout: 0,
         is_crowded: false,
     };

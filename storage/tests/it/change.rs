@@ -3,6 +3,7 @@
 use penstock_storage::contents::History;
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::{FileId, LogStart};
+use penstock_storage::record::{KindedValue, ValueKind};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::store::{ChangeKey, Found, NoRoom, Store};
 use penstock_storage::version::Version;
@@ -42,7 +43,7 @@ pub fn filled_store() -> Store<Heap> {
         let expiry_ms = (which == OVER).then_some(NOW_MS - 1);
         let key = found(&store, which);
         let mut change = store.change(SLOT, [key], 1);
-        change.put(0, b"12345678", expiry_ms);
+        change.put(0, KindedValue::plain(b"12345678"), expiry_ms);
         change.commit(0).expect("there is room");
     }
     let gone = found(&store, GONE);
@@ -58,12 +59,12 @@ fn hash(which: usize) -> u32 {
 
 pub fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {
     let (key, hash) = (KEYS[which], hash(which));
-    let (cell, exists, expiry_ms) = match store.keys().find(SLOT, hash, key) {
+    let (cell, exists, expiry_ms, kind) = match store.keys().find(SLOT, hash, key) {
         Found::Cached(id) => {
-            let (exists, expiry_ms, _, _) = store.data().standing(id);
-            (Some(id), exists, expiry_ms)
+            let (exists, expiry_ms, kind, _, _) = store.data().standing(id);
+            (Some(id), exists, expiry_ms, kind)
         }
-        Found::Absent => (None, false, None),
+        Found::Absent => (None, false, None, ValueKind::Plain),
         Found::Cold(_) => panic!("all are in memory"),
     };
     ChangeKey {
@@ -72,6 +73,7 @@ pub fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {
         cell,
         exists,
         expiry_ms,
+        kind,
     }
 }
 
@@ -101,15 +103,19 @@ fn change_all(store: &mut Store<Heap>, is_committed: bool) -> Result<(), NoRoom>
     for field in [&b"xy"[..], b"z"] {
         change.field_mut(0, 0, field.len()).copy_from_slice(field);
     }
-    change.put(1, b"a longer value than it had", Some(NOW_MS + 5));
+    change.put(
+        1,
+        KindedValue::plain(b"a longer value than it had"),
+        Some(NOW_MS + 5),
+    );
     change.delete(2);
     change.expire(3, Some(NOW_MS + 7));
     for which in [GONE, OVER, NEW] {
         assert!(change.value(which).is_none(), "it has no value");
-        change.put(which, b"begun", None);
+        change.put(which, KindedValue::plain(b"begun"), None);
         change.field_mut(which, 0, 1)[0] = b'B';
     }
-    change.put(7, b"new", None);
+    change.put(7, KindedValue::plain(b"new"), None);
     assert!(change.record_bytes() > 0);
     match is_committed {
         true => change.commit(0).map(|_| ()),
@@ -132,8 +138,8 @@ fn a_change_that_finds_no_room_leaves_every_key_as_it_was() {
     let before = seen(&store);
     let keys = all_found(&store);
     let mut change = store.change(SLOT, keys, KEYS.len());
-    change.put(NEW, b"begun", None);
-    change.put(7, b"new", None);
+    change.put(NEW, KindedValue::plain(b"begun"), None);
+    change.put(7, KindedValue::plain(b"new"), None);
     let refused = change.commit(0).map(|_| ());
     assert_eq!(refused, Err(NoRoom::Wait), "no segment has come");
     assert_eq!(seen(&store), before);
@@ -177,11 +183,11 @@ fn fields_that_were_edited_before_their_key_was_put_or_deleted_come_back_with_a_
         change.field_mut(0, 0, 2).copy_from_slice(b"xy");
         change.field_mut(0, 1, 4).copy_from_slice(b"abcd");
         match way {
-            0 => change.put(0, b"other", None),
+            0 => change.put(0, KindedValue::plain(b"other"), None),
             1 => change.delete(0),
             2 => change.replace(0, b"of another length"),
             _ => {
-                change.put_keeping(0, b"other");
+                change.put_keeping(0, KindedValue::plain(b"other"));
                 change.field_mut(0, 0, 1)[0] = b'O';
             }
         }

@@ -1,6 +1,7 @@
 //! Changes beside a model: the state after a commit, and that a dropped change leaves no trace.
 
 use penstock_storage::extension::EffectsArea;
+use penstock_storage::record::KindedValue;
 use penstock_storage::store::{Change, FewKeys, NoRoom, Store};
 use penstock_storage::timers::Timer;
 
@@ -67,7 +68,7 @@ fn step(
         .then(|| NOW_MS + 9 + random.below(3) as u64);
     match (random.below(5), model) {
         (0, model) => {
-            change.put(which, PUT, expiry_ms);
+            change.put(which, KindedValue::plain(PUT), expiry_ms);
             *model = Some(Value {
                 bytes: PUT.to_vec(),
                 expiry_ms,
@@ -162,8 +163,8 @@ fn a_change_that_finds_no_room_leaves_every_key_as_it_was() {
     let before = seen(&store);
     let keys = all_found(&store);
     let mut change = store.change(SLOT, keys, 8);
-    change.put(0, b"new", None);
-    change.put(7, b"new", None);
+    change.put(0, KindedValue::plain(b"new"), None);
+    change.put(7, KindedValue::plain(b"new"), None);
     let refused = change.commit(0).map(|_| ());
     assert_eq!(refused, Err(NoRoom::Wait), "no segment has come");
     assert_eq!(seen(&store), before);
@@ -174,7 +175,7 @@ fn a_key_that_came_and_went_in_one_change_is_not_logged() {
     let mut store = filled_store();
     let new = found(&store, 7);
     let mut change = store.change(SLOT, [new], 1);
-    change.put(0, b"comes", Some(NOW_MS + 1));
+    change.put(0, KindedValue::plain(b"comes"), Some(NOW_MS + 1));
     assert!(change.record_bytes() > 0);
     change.delete(0);
     assert_eq!(change.record_bytes(), 0);

@@ -7,7 +7,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::record::{PartView, number_bytes, part_bytes};
+use penstock_storage::record::{KindedValue, PartView, number_bytes, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{At, Found, Store, WasAt};
@@ -105,11 +105,16 @@ impl Yard {
         let home = KeyHome::new(64, number << 1);
         let key = number.to_le_bytes();
         let cell = match self.store.keys().find(64, number << 1, &key) {
-            Found::Cached(cell) => self
-                .store
-                .keys_mut()
-                .set_value(home, cell, value, expiry_ms),
-            Found::Absent => self.store.keys_mut().insert(home, &key, value, expiry_ms),
+            Found::Cached(cell) => {
+                self.store
+                    .keys_mut()
+                    .set_value(home, cell, KindedValue::plain(value), expiry_ms)
+            }
+            Found::Absent => {
+                self.store
+                    .keys_mut()
+                    .insert(home, &key, KindedValue::plain(value), expiry_ms)
+            }
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
@@ -129,8 +134,10 @@ impl Yard {
                 let (home, key) = (KeyHome::new(64, number << 1), number.to_le_bytes());
                 let keys = self.store.keys_mut();
                 let cell = match keys.find(home.slot, home.hash, &key) {
-                    Found::Cached(cell) => keys.set_value(home, cell, value, None),
-                    Found::Absent => keys.insert(home, &key, value, None),
+                    Found::Cached(cell) => {
+                        keys.set_value(home, cell, KindedValue::plain(value), None)
+                    }
+                    Found::Absent => keys.insert(home, &key, KindedValue::plain(value), None),
                     Found::Cold(_) => panic!("all are in memory"),
                 };
                 (home.hash, cell)

@@ -7,7 +7,9 @@ use penstock_storage::keyspace::is_understood;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec};
+use penstock_storage::record::{
+    FEW_PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, ValueKind,
+};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
@@ -74,6 +76,7 @@ pub fn written() -> Vec<u8> {
         key: b"stock:42",
         value: &7u64.to_le_bytes(),
         expiry_ms: None,
+        value_kind: ValueKind::Plain,
         layout: 0,
         is_crowded: false,
     };

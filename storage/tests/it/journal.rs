@@ -6,7 +6,7 @@ use penstock_storage::layout::Layout;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn, Place};
-use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec, ValueKind};
 use penstock_storage::recovery::{
     Proof, Recovered, RecoveryError, Rows, prove_spare, recover, survey_heads,
 };
@@ -93,6 +93,7 @@ impl Journal {
                 key,
                 value: value.as_deref().unwrap_or(&[]),
                 expiry_ms: None,
+                value_kind: ValueKind::Plain,
                 layout: 0,
                 is_crowded: false,
             })

@@ -11,7 +11,7 @@ use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec, ValueKind};
 use penstock_storage::segment::Owner;
 use penstock_storage::version::Version;
 
@@ -91,6 +91,7 @@ impl Sealed {
                 key: &key,
                 value: if is_put { &value } else { &[] },
                 expiry_ms,
+                value_kind: ValueKind::Plain,
                 layout: 0,
                 is_crowded: false,
             };

@@ -17,6 +17,7 @@ mod group;
 mod heap;
 mod journal;
 mod key_table;
+mod kinds;
 mod layers;
 mod many_parts;
 mod random;

@@ -8,7 +8,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::{FileId, LogStart, Place};
 use penstock_storage::record::{
-    FEW_PARTS_MAX, PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec,
+    FEW_PARTS_MAX, KindedValue, PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, ValueKind,
 };
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::repair::plan;
@@ -385,6 +385,7 @@ fn found<'k>(store: &Store<Heap>, number: usize, key: &'k [u8]) -> ChangeKey<'k>
         cell,
         exists: standing.is_some_and(|(exists, ..)| exists),
         expiry_ms: standing.and_then(|(_, expiry_ms, ..)| expiry_ms),
+        kind: standing.map_or(ValueKind::Plain, |(_, _, kind, ..)| kind),
     }
 }
 
@@ -408,7 +409,7 @@ fn step(
     let expiry_ms = random.once_in(3).then_some(later);
     match (random.below(6), model) {
         (0 | 1, model) => {
-            change.put(which, b"a value that is put", expiry_ms);
+            change.put(which, KindedValue::plain(b"a value that is put"), expiry_ms);
             *model = Some((b"a value that is put".to_vec(), expiry_ms));
         }
         (_, None) => {}

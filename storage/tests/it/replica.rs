@@ -13,7 +13,9 @@ use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::SyncMethod;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room};
 use penstock_storage::place::{LogStart, Lsn, Place};
-use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+use penstock_storage::record::{
+    KindedValue, PartKind, PartSpec, PartView, RecordSpec, ValueKind, part_bytes,
+};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, load};
@@ -24,6 +26,7 @@ use penstock_storage::version::{Version, partition_of};
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};
 use crate::journal::{OWNER, SEGMENT_BYTES, config};
+use crate::kinds::{begin_head, kinded};
 use crate::random::Random;
 use crate::seed::{Seed, seeds};
 
@@ -120,6 +123,9 @@ fn shipped(slot: u16, written: &Written, time_ms: u64) -> Vec<u8> {
             key,
             value: value.as_ref().map_or(&[], |(bytes, _)| bytes),
             expiry_ms: value.as_ref().and_then(|(_, expiry_ms)| *expiry_ms),
+            value_kind: value
+                .as_ref()
+                .map_or(ValueKind::Plain, |(bytes, _)| kinded(bytes).kind),
             layout: 0,
             is_crowded: written.version.sequence.is_multiple_of(2),
         })
@@ -195,7 +201,11 @@ impl Member {
             let byte = self.random.next().to_le_bytes()[0];
             let expiry_ms = self.random.once_in(5).then_some(TIME_MS * 2);
             let is_deleted = self.random.once_in(4);
-            change.push((key, (!is_deleted).then(|| (vec![byte; len], expiry_ms))));
+            let mut bytes = vec![byte; len];
+            if self.random.once_in(3) {
+                begin_head(&mut bytes);
+            }
+            change.push((key, (!is_deleted).then_some((bytes, expiry_ms))));
         }
         change
     }
@@ -328,12 +338,18 @@ impl Member {
             let home = home_of(key);
             let mut id: CellId = match self.store.keys().find(slot, home.hash, key) {
                 Found::Cached(id) => id,
-                Found::Absent => self.store.keys_mut().insert(home, key, &[], None),
+                Found::Absent => self
+                    .store
+                    .keys_mut()
+                    .insert(home, key, KindedValue::NONE, None),
                 Found::Cold(_) => panic!("read above"),
             };
             match value {
                 Some((bytes, expiry_ms)) => {
-                    id = self.store.keys_mut().set_value(home, id, bytes, *expiry_ms);
+                    id = self
+                        .store
+                        .keys_mut()
+                        .set_value(home, id, kinded(bytes), *expiry_ms);
                 }
                 None => self.store.keys_mut().mark_deleted(home, id),
             }
@@ -450,6 +466,7 @@ impl Member {
                         Found::Cold(place) => self.read(KeyHome::new(slot, hash(&key)), place),
                         Found::Cached(id) if !self.store.keys().cell(id).is_deleted() => {
                             let cell = self.store.keys().cell(id);
+                            assert_eq!(cell.kinded_value(), kinded(cell.value()));
                             let value = (cell.value().to_vec(), cell.expiry_ms());
                             break Some((self.store.keys().version(id), value.0, value.1));
                         }
@@ -638,11 +655,17 @@ impl Member {
         );
         let id = match self.store.keys().find(home.slot, home.hash, key) {
             Found::Cached(id) => id,
-            Found::Absent => self.store.keys_mut().insert(home, key, &[], None),
+            Found::Absent => self
+                .store
+                .keys_mut()
+                .insert(home, key, KindedValue::NONE, None),
             Found::Cold(_) => panic!("there is room for all of them"),
         };
         let id = match value {
-            Some(value) => self.store.keys_mut().set_value(home, id, value, None),
+            Some(value) => self
+                .store
+                .keys_mut()
+                .set_value(home, id, kinded(value), None),
             None => {
                 self.store.keys_mut().mark_deleted(home, id);
                 id

@@ -2,7 +2,7 @@
 
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::key_home::KeyHome;
-use penstock_storage::record::part_bytes;
+use penstock_storage::record::{KindedValue, part_bytes};
 use penstock_storage::store::{RepeatStep, Store};
 
 use crate::change::{NOW_MS, SLOT, filled_store, found, seen};
@@ -101,7 +101,7 @@ fn no_run_is_opened_on_a_key_that_is_gone_or_armed() {
         assert!(store.run(0, KeyHome::new(SLOT, gone.hash), id).is_none());
     }
     let mut change = store.change(SLOT, [armed], 1);
-    change.put(0, b"12345678", Some(NOW_MS + 1));
+    change.put(0, KindedValue::plain(b"12345678"), Some(NOW_MS + 1));
     change.arm(0, EffectsArea::new(b"effects"));
     change.commit(0).expect("there is room");
     let armed = found(&store, 0);

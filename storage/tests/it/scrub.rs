@@ -8,6 +8,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn};
+use penstock_storage::record::KindedValue;
 use penstock_storage::recovery::Corruption;
 use penstock_storage::recovery::Replayed;
 use penstock_storage::store::Store;
@@ -66,7 +67,7 @@ impl Shelf {
         let cell = self.store.keys_mut().insert(
             KeyHome::new(64, number),
             &number.to_le_bytes(),
-            value,
+            KindedValue::plain(value),
             None,
         );
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);

@@ -1,6 +1,7 @@
 //! Logs on small disks, whatever their segments: deletions and edits of what is there always go on,
 //! and FULL ends by itself when much less counts.
 
+use penstock_storage::record::KindedValue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use penstock_storage::cleaning::RoomOnDisk;
@@ -217,8 +218,16 @@ impl Plant {
             let mark = self.model.get(&number).map_or(1, |mark| mark + 1);
             let value = vec![mark; self.case.value_bytes];
             let cell = match self.store.keys().find(64, home.hash, &key) {
-                Found::Cached(cell) => self.store.keys_mut().set_value(home, cell, &value, None),
-                Found::Absent => self.store.keys_mut().insert(home, &key, &value, None),
+                Found::Cached(cell) => {
+                    self.store
+                        .keys_mut()
+                        .set_value(home, cell, KindedValue::plain(&value), None)
+                }
+                Found::Absent => {
+                    self.store
+                        .keys_mut()
+                        .insert(home, &key, KindedValue::plain(&value), None)
+                }
                 Found::Cold(_) => panic!("all are in memory"),
             };
             self.commit(number, cell);

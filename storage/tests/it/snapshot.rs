@@ -50,6 +50,7 @@ fn header(segments: Vec<CoveredSegment>) -> SnapshotHeader {
         has_released: false,
         is_linked: true,
         has_marks: false,
+        has_heads: false,
         sequences,
         segments,
     }
@@ -432,6 +433,18 @@ fn a_snapshot_with_marks_has_a_version_of_its_own() {
 }
 
 #[test]
+fn a_snapshot_of_a_log_that_has_had_heads_says_so_beside_any_version() {
+    for (has_marks, version) in [(false, 6), (true, 7)] {
+        let mut header = header(vec![covered(1, 1, 8192)]);
+        (header.has_marks, header.has_heads) = (has_marks, true);
+        let bytes = file(&header, &[]);
+        // A build that knows no heads finds a flag that it does not know, and reads the log.
+        assert_eq!((bytes[8], bytes[100] & 8), (version, 8));
+        assert_eq!(*open(&bytes).expect("whole").header(), header);
+    }
+}
+
+#[test]
 fn a_snapshot_with_a_section_that_is_not_known_is_told() {
     for sections in [1, 2, 3, 4, 5, 7] {
         let mut bytes = small();
@@ -626,7 +639,7 @@ fn segment(sequence: u64, file: u32, salt: u64, file_bytes: u64) -> Segment {
             owner: OWNER,
             incarnation: 1,
             log_id: 3,
-            stream: 0,
+            chain: 0,
             is_reused: false,
             sequence,
             salt,

@@ -9,7 +9,7 @@ use penstock_storage::frame::FRAME_HEADER_BYTES;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::{FileId, LogStart};
-use penstock_storage::record::PartView;
+use penstock_storage::record::{KindedValue, PartView, ValueKind};
 use penstock_storage::repair::plan;
 use penstock_storage::store::{
     Change, ChangeKey, Committed, Found, KeySlots, NoRoom, SlotOfEach, SpreadKeys,
@@ -58,6 +58,7 @@ fn open<'y, 'k>(yard: &'y mut Yard, names: &'k [[u8; 4]]) -> Change<'y, 'k, Heap
                 cell,
                 exists: standing.is_some_and(|(exists, ..)| exists),
                 expiry_ms: standing.and_then(|(_, expiry_ms, ..)| expiry_ms),
+                kind: standing.map_or(ValueKind::Plain, |(_, _, kind, ..)| kind),
             }
         })
         .collect();
@@ -74,7 +75,7 @@ fn names_of(numbers: &[u32]) -> Vec<[u8; 4]> {
 fn put_all(yard: &mut Yard, numbers: &[u32], value: &[u8]) -> Committed {
     let (names, now_us) = (names_of(numbers), yard.now_us);
     let mut change = open(yard, &names);
-    (0..numbers.len()).for_each(|which| change.put(which, value, None));
+    (0..numbers.len()).for_each(|which| change.put(which, KindedValue::plain(value), None));
     let committed = change.commit(now_us).expect("there is room");
     yard.store.log_mut().want_durable(committed.lsn);
     committed
@@ -145,8 +146,8 @@ fn a_change_of_keys_that_turn_out_to_be_of_one_slot_is_a_record_without_a_group(
     let mut yard = yard();
     let names = names_of(&[key(1, 1), key(2, 2), key(1, 3)]);
     let mut change = open(&mut yard, &names);
-    change.put(0, b"a", None);
-    change.put(2, b"c", None);
+    change.put(0, KindedValue::plain(b"a"), None);
+    change.put(2, KindedValue::plain(b"c"), None);
     assert_eq!(change.record_bytes(), 2 * 56, "no area");
     assert_eq!(change.commit(0).expect("there is room").lsn.0, 1);
     yard.turn();
@@ -184,7 +185,7 @@ fn keys_of_several_slots_are_what_a_model_says_after_a_commit_a_drop_and_a_start
             for (which, number) in numbers.iter().enumerate() {
                 match (random.below(5), after.get_mut(number)) {
                     (0 | 1, _) => {
-                        change.put(which, &value, None);
+                        change.put(which, KindedValue::plain(&value), None);
                         after.insert(*number, value.clone());
                     }
                     (2, Some(_)) => {
@@ -213,7 +214,7 @@ fn keys_of_several_slots_are_what_a_model_says_after_a_commit_a_drop_and_a_start
                 for (which, number) in numbers.iter().enumerate() {
                     match (model.get(number), after.get(number)) {
                         (held, now) if held == now => {}
-                        (_, Some(now)) => change.put(which, now, None),
+                        (_, Some(now)) => change.put(which, KindedValue::plain(now), None),
                         (_, None) => change.delete(which),
                     }
                 }
@@ -253,7 +254,7 @@ fn group_between_others() -> BTreeMap<FileId, Vec<u8>> {
     ];
     let names = names_of(&numbers);
     let mut change = open(&mut yard, &names);
-    (0..6).for_each(|which| change.put(which, b"together", Some(START_MS + 9)));
+    (0..6).for_each(|which| change.put(which, KindedValue::plain(b"together"), Some(START_MS + 9)));
     change.arm(1, EffectsArea::new(b"what runs"));
     change.commit(0).expect("there is room");
     put_all(&mut yard, &[key(1, 8)], b"behind");
@@ -379,7 +380,7 @@ fn cleaning_copies_what_counts_of_groups_as_records_alone() {
         loop {
             let now_us = yard.now_us;
             let mut change = open(&mut yard, &names);
-            (0..names.len()).for_each(|which| change.put(which, &value, None));
+            (0..names.len()).for_each(|which| change.put(which, KindedValue::plain(&value), None));
             if let Ok(done) = change.commit(now_us) {
                 yard.store.log_mut().want_durable(done.lsn);
                 break;

@@ -9,7 +9,7 @@ use penstock_storage::io::Io;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::record::part_bytes;
+use penstock_storage::record::{KindedValue, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::sizing::DiskShare;
 use penstock_storage::store::{Found, Store};
@@ -109,11 +109,12 @@ impl Plant {
         let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
         let cell = match self.store.keys().find(64, number << 1, &key) {
             Found::Cached(cell) => cell,
-            Found::Absent => {
-                self.store
-                    .keys_mut()
-                    .insert(KeyHome::new(64, number << 1), &key, &value, None)
-            }
+            Found::Absent => self.store.keys_mut().insert(
+                KeyHome::new(64, number << 1),
+                &key,
+                KindedValue::plain(&value),
+                None,
+            ),
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);

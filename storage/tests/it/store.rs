@@ -11,7 +11,7 @@ use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{
-    PartKind, PartSpec, PartView, RecordSpec, number_bytes, part_bytes,
+    KindedValue, PartKind, PartSpec, PartView, RecordSpec, ValueKind, number_bytes, part_bytes,
 };
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, Recovered, Segment, recover, recover_behind, survey};
@@ -23,6 +23,7 @@ use crate::crash::sectors_kept;
 use crate::disk::Disk;
 use crate::heap::{Heap, HeapBlock};
 use crate::journal::{OWNER, SEGMENT_BYTES, config};
+use crate::kinds::{begin_head, kinded};
 use crate::random::Random;
 use crate::seed::{Seed, seeds};
 use crate::snapshot;
@@ -218,9 +219,18 @@ impl Shop {
         let mut cells = Vec::new();
         for ((key, value), id) in change.iter().zip(found) {
             let home = home_of(key);
-            let mut id = id.unwrap_or_else(|| self.store.keys_mut().insert(home, key, &[], None));
+            let mut id = id.unwrap_or_else(|| {
+                self.store
+                    .keys_mut()
+                    .insert(home, key, KindedValue::NONE, None)
+            });
             match value {
-                Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
+                Some(value) => {
+                    id = self
+                        .store
+                        .keys_mut()
+                        .set_value(home, id, kinded(value), None)
+                }
                 None => self.store.keys_mut().mark_deleted(home, id),
             }
             cells.push((home.hash, id));
@@ -279,6 +289,7 @@ impl Shop {
         let value = found.map(|id| {
             let cell = self.store.keys().cell(id);
             assert_eq!(cell.key(), key);
+            assert_eq!(cell.kinded_value(), kinded(cell.value()));
             cell.value().to_vec()
         });
         assert_eq!(
@@ -442,9 +453,12 @@ fn run(seed: u64) {
                     };
                     for _ in 0..keys {
                         let key = key(slot, random.below(KEYS_PER_SLOT));
-                        let value = (0..random.below(90))
+                        let mut value: Vec<u8> = (0..random.below(90))
                             .map(|_| random.next().to_le_bytes()[0])
                             .collect();
+                        if random.once_in(3) {
+                            begin_head(&mut value);
+                        }
                         if !change.iter().any(|(other, _)| *other == key) {
                             change.push((key, (!random.once_in(4)).then_some(value)));
                         }
@@ -502,7 +516,7 @@ fn a_cell_that_was_found_stays_until_the_change_is_committed() {
             let new = shop.store.keys_mut().insert(
                 KeyHome::new(slot_of(&missing), hash(&missing)),
                 &missing,
-                b"new",
+                KindedValue::plain(b"new"),
                 None,
             );
             assert_eq!(shop.store.keys().cell(id).key(), known);
@@ -632,6 +646,7 @@ fn replay_keeps_the_newer_version_wherever_it_stands() {
             key: b"key",
             value,
             expiry_ms: None,
+            value_kind: ValueKind::Plain,
             layout: 0,
             is_crowded: false,
         }];

@@ -286,7 +286,7 @@ table! {
             assert_eq!(error.row(), Some(Row::OtherFormat), "{error}");
             assert!(error.to_string().contains(text), "{error}");
         };
-        refused(&|files| change_header(files, FIRST, |header| header.stream = 9), "stream 9");
+        refused(&|files| change_header(files, FIRST, |header| header.chain = 9), "chain 9");
         let unknown_kind = |files: &mut Files| {
             block(files, FIRST, 1)[6] = 9;
             reseal(files.get_mut(&FIRST).unwrap(), 1);
@@ -368,6 +368,7 @@ table! {
             has_released: false,
             is_linked: false,
             has_marks: false,
+            has_heads: false,
             sequences: Box::new([4; 256]),
             segments: vec![
                 covered(first, second.header.previous_end_offset),

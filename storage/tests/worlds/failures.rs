@@ -16,7 +16,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, Poisoned, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::part_bytes;
+use penstock_storage::record::{KindedValue, part_bytes};
 use penstock_storage::recovery::RecoveryError;
 use penstock_storage::recovery::Replayed;
 use penstock_storage::store::{Found, Store};
@@ -267,19 +267,22 @@ impl Shop {
         for (key, value) in change {
             let mut id = match self.store.keys().find(SLOT, hash(key), key) {
                 Found::Cached(id) => id,
-                Found::Absent => {
-                    self.store
-                        .keys_mut()
-                        .insert(KeyHome::new(SLOT, hash(key)), key, &[], None)
-                }
+                Found::Absent => self.store.keys_mut().insert(
+                    KeyHome::new(SLOT, hash(key)),
+                    key,
+                    KindedValue::NONE,
+                    None,
+                ),
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {
                 Some(value) => {
-                    id = self
-                        .store
-                        .keys_mut()
-                        .set_value(home_of(key), id, value, None);
+                    id = self.store.keys_mut().set_value(
+                        home_of(key),
+                        id,
+                        KindedValue::plain(value),
+                        None,
+                    );
                     self.model.insert(key.clone(), value.clone());
                 }
                 None => {

@@ -3,7 +3,7 @@
 use penstock_storage::io::Io;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Lsn, Place};
-use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec, ValueKind};
 use penstock_storage::segment::Owner;
 
 use crate::device::Device;
@@ -146,6 +146,7 @@ impl Life {
                 key,
                 value: value.as_deref().unwrap_or(&[]),
                 expiry_ms: None,
+                value_kind: ValueKind::Plain,
                 layout: 0,
                 is_crowded: false,
             })

@@ -155,6 +155,8 @@ impl Draft {
         if let Action::Put { .. }
         | Action::Start { .. }
         | Action::Replace { .. }
+        | Action::PutHead { .. }
+        | Action::ReplaceHead { .. }
         | Action::OnExpire { .. } = action
         {
             return Err(TransactionRefusal::Instruction { action });

@@ -183,7 +183,7 @@ impl Talk {
             let entry = match (id, self.current_entry) {
                 // Each element is a reply of its own.
                 (Name::MGet, _) => {
-                    let entry = self.ring.push(Fold::Value, self.protocol);
+                    let entry = self.ring.push(Fold::Element, self.protocol);
                     self.ring.goes_on(entry);
                     self.ring.add_item(entry);
                     self.ring.close(entry, &mut self.out);

@@ -7,7 +7,7 @@ use super::super::answer::Fold;
 use super::super::glob;
 use super::super::host::Host;
 use super::super::parser::Arguments;
-use super::super::request::ScanStep;
+use super::super::request::{ScanStep, TypeAsked};
 use super::super::scan::{cursor_at, is_inside_slot, long_cursor, slot_of_cursor};
 use super::super::sink::Sink;
 use super::super::table::Name;
@@ -62,8 +62,8 @@ impl Talk {
             return self.refuse_only(&pattern_too_long(pattern.len()));
         }
         let prefix = pattern.map_or(&[][..], glob::literal_prefix);
-        // No key is so long, and all are strings.
-        if prefix.len() > KEY_BYTES_MAX || step.wants_others {
+        // No key is so long, or has such a type.
+        if prefix.len() > KEY_BYTES_MAX || step.of_type == Some(TypeAsked::Other) {
             let protocol = self.protocol;
             self.ring.reply(protocol, &mut self.out, |replies| {
                 replies.array(2);
@@ -97,11 +97,16 @@ impl Talk {
                 entries_max: step.count.min(SCAN_ENTRIES_MAX),
                 bytes_max: SCAN_BYTES_MAX,
                 wants_values: false,
+                wants_types: step.of_type.is_some(),
             },
         );
         self.ring.subject().set(Name::Scan, b"", args.len(), slot);
         let fold = Fold::Scan {
             pattern: pattern.map(Box::from),
+            of_type: match step.of_type {
+                Some(TypeAsked::Number(number)) => Some(number),
+                Some(TypeAsked::Other) | None => None,
+            },
             is_inside: is_inside_slot(cursor),
         };
         let entry = self.ring.push(fold, self.protocol);

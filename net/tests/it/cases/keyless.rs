@@ -46,6 +46,7 @@ pub(super) fn scans(cases: &mut Cases) {
         entries_max: 100,
         bytes_max: 65_536,
         wants_values: false,
+        wants_types: false,
     };
     cases.add("scan-item", "the first step over all keys", scan(first));
     let good = scan(ScanRequest {
@@ -68,11 +69,13 @@ pub(super) fn scans(cases: &mut Cases) {
             entries_max: 1024,
             bytes_max: 262_144,
             wants_values: true,
+            wants_types: false,
         }),
     );
     for (what, at, bytes) in [
         ("another operation", 2, &[6][..]),
-        ("an unknown flag", 3, &[2]),
+        ("an unknown flag", 3, &[4]),
+        ("values and their types", 3, &[3]),
         ("no key", 4, &[0]),
         ("two keys", 4, &[2]),
         ("an instruction", 5, &[1]),

@@ -55,6 +55,9 @@ pub fn of_apply(instruction: ApplyInstruction) -> Value {
             data = json!({"start": start, "length": len});
             "REPLACE"
         }
+        Action::PutHead { .. } | Action::ReplaceHead { .. } => {
+            unreachable!("no vector is of the server itself")
+        }
         Action::Delete => "DEL",
         Action::Expire(time) => {
             operand = Some(time);

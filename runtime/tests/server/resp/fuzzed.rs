@@ -133,7 +133,7 @@ impl Pair {
         let mut keys = commands::all_keys();
         keys.extend(PROGRAM_KEYS.iter().map(|key| key.to_vec()));
         for key in keys {
-            let about = [&b"GET"[..], b"PEXPIRETIME", b"STRLEN", b"TYPE"];
+            let about = [&b"GET"[..], b"PEXPIRETIME", b"STRLEN", b"TYPE", b"HGETALL"];
             let about: Vec<Words> = about
                 .iter()
                 .map(|name| vec![name.to_vec(), key.clone()])

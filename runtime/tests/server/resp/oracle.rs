@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::announced::ANNOUNCED;
 use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
+use super::hash_table::HASH_TABLE;
 use super::pausing::{PAUSE_TABLE, PAUSED};
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
@@ -49,6 +50,7 @@ fn known_by(info: &str) -> Result<Known, String> {
 fn lines_for(known: &Known) -> Vec<&'static str> {
     // The last line of the table ends the connection.
     let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
+    let lines = lines.chain(HASH_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
     let lines = lines.chain(PAUSE_TABLE.lines());
     let lines = lines.chain(TRACKING_TABLE.lines());

@@ -109,6 +109,7 @@ impl Fire<'_> {
             cell: Some(self.id),
             exists: true,
             expiry_ms: store.keys().cell(self.id).expiry_ms(),
+            kind: store.keys().cell(self.id).value_kind(),
         }
     }
 

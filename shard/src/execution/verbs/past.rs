@@ -9,12 +9,12 @@ use penstock_net::status::Status;
 use penstock_storage::io::{BLOCK_BYTES, Blocks};
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
-use penstock_storage::record::{PartKind, PartView};
+use penstock_storage::record::{PartKind, PartView, ValueKind};
 use penstock_storage::store::{At, Store, WasAt};
 use penstock_storage::version::Version as Stored;
 use penstock_storage::versions::KeptVersion;
 
-use super::{Cold, Context, Key, Ran};
+use super::{Cold, Context, Key, Ran, wrong_type};
 
 /// Answers with the value that the key had then.
 #[cold]
@@ -58,6 +58,9 @@ pub(super) fn get_at<P: Blocks>(
             expiry_ms: kept.expiry_ms,
             time_ms: kept.time_ms,
         };
+        if key.has_members() {
+            return wrong_type(context, key, out);
+        }
         let value = store.keys().cell(id).value();
         context
             .head(Status::Ok, version)
@@ -102,6 +105,9 @@ pub(super) fn get_at<P: Blocks>(
     let expiry_ms = part.expiry_ms().unwrap_or(0);
     if part.kind() == PartKind::Tombstone || is_over(expiry_ms) {
         return answer(context, key, Status::NotFound, out);
+    }
+    if part.value_kind() != ValueKind::Plain {
+        return wrong_type(context, key, out);
     }
     let told = ExpiryTold {
         expiry_ms,

@@ -16,6 +16,7 @@ use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::record::{KindedValue, ValueKind};
 use penstock_storage::store::{
     Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, KeySlots, ManyKeys, SpreadKeys, Store,
 };
@@ -322,6 +323,16 @@ impl<'s, 'k, P: Blocks, K: KeyNumbers> OpenKeys<'s, 'k, P, K> {
         self.change.time_ms()
     }
 
+    /// Gives a key a value with the lifetime of its keyspace.
+    fn begin_anew(&mut self, key: usize, value: KindedValue<'k>) -> Result<(), Refusal> {
+        let (ms, now_ms) = (self.ttls_ms.as_ref()[key], self.change.lifetimes_from_ms());
+        if now_ms + ms > EXPIRY_MS_MAX {
+            return Err(Refusal::Lifetime { ms, now_ms });
+        }
+        self.change.put(key, value, (ms > 0).then_some(now_ms + ms));
+        self.bound_puts(value.bytes)
+    }
+
     /// Bounds what is put at once, because it is copied when it is edited.
     fn bound_puts(&mut self, value: &[u8]) -> Result<(), Refusal> {
         self.put_bytes += value.len();
@@ -378,16 +389,24 @@ impl<'k, P: Blocks, K: KeyNumbers> ApplyKeys<'k> for OpenKeys<'_, 'k, P, K> {
     }
 
     fn put(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
-        let (ms, now_ms) = (self.ttls_ms.as_ref()[key], self.change.lifetimes_from_ms());
-        if now_ms + ms > EXPIRY_MS_MAX {
-            return Err(Refusal::Lifetime { ms, now_ms });
-        }
-        self.change.put(key, value, (ms > 0).then_some(now_ms + ms));
-        self.bound_puts(value)
+        self.begin_anew(key, KindedValue::plain(value))
     }
 
     fn put_keeping(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
-        self.change.put_keeping(key, value);
+        self.change.put_keeping(key, KindedValue::plain(value));
+        self.bound_puts(value)
+    }
+
+    fn has_members(&self, key: usize) -> bool {
+        self.change.value_kind(key) != ValueKind::Plain
+    }
+
+    fn put_head(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
+        self.begin_anew(key, KindedValue::head(value))
+    }
+
+    fn replace_head(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
+        self.change.put_keeping(key, KindedValue::head(value));
         self.bound_puts(value)
     }
 

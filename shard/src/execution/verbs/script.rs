@@ -427,6 +427,7 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
             KeyRead {
                 version: it.version,
                 value: store.keys().cell(id).value(),
+                has_members: it.has_members(),
                 expiry_ms: it.at.expiry_ms,
                 is_armed: store.keys().effects(id).is_some(),
             }

@@ -21,6 +21,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::record::ValueKind;
 use penstock_storage::store::{
     Change, ChangeKey, Committed, Found, KeyNumbers, NoRoom, Store, TokenPart,
 };
@@ -340,6 +341,7 @@ impl NewToken {
                 cell: self.at.cell,
                 exists: false,
                 expiry_ms: None,
+                kind: ValueKind::Plain,
             },
             answer: TokenAnswer {
                 request_hash: self.request_hash,

@@ -10,7 +10,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
-use penstock_storage::record::part_bytes;
+use penstock_storage::record::{KindedValue, part_bytes};
 use penstock_storage::store::{Found, Store};
 use penstock_storage::token::TokenAnswer;
 use penstock_storage::version::partition_of;
@@ -201,7 +201,7 @@ fn write_key<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
         Found::Absent => {
             let id = store
                 .keys_mut()
-                .insert(KeyHome { slot, hash }, key, &[], None);
+                .insert(KeyHome { slot, hash }, key, KindedValue::NONE, None);
             store.keys_mut().mark_deleted(KeyHome { slot, hash }, id);
             id
         }

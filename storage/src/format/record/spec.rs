@@ -13,6 +13,46 @@ pub enum PartKind {
     Tombstone,
 }
 
+/// What the bytes of a value are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ValueKind {
+    /// Bytes of a client.
+    #[default]
+    Plain,
+    /// A head of members: [`HeadView`](crate::format::head::HeadView).
+    Head,
+}
+
+/// A value and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindedValue<'v> {
+    /// What it is.
+    pub kind: ValueKind,
+    /// Its bytes.
+    pub bytes: &'v [u8],
+}
+
+impl<'v> KindedValue<'v> {
+    /// A value without a byte, as keys have it before they are given one.
+    pub const NONE: KindedValue<'static> = KindedValue::plain(&[]);
+
+    /// Bytes of a client.
+    #[inline]
+    #[must_use]
+    pub const fn plain(bytes: &'v [u8]) -> Self {
+        let kind = ValueKind::Plain;
+        KindedValue { kind, bytes }
+    }
+
+    /// A head of members.
+    #[inline]
+    #[must_use]
+    pub const fn head(bytes: &'v [u8]) -> Self {
+        let kind = ValueKind::Head;
+        KindedValue { kind, bytes }
+    }
+}
+
 /// One part to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct PartSpec<'a> {
@@ -22,6 +62,8 @@ pub struct PartSpec<'a> {
     pub key: &'a [u8],
     /// At most [`VALUE_BYTES_MAX`] bytes.
     pub value: &'a [u8],
+    /// What they are. A tombstone and a key of the store's own have no head.
+    pub value_kind: ValueKind,
     /// Unix milliseconds from which on the key is gone.
     pub expiry_ms: Option<u64>,
     /// The layout of the value; 0 is opaque bytes.
@@ -75,6 +117,7 @@ impl<'a> PartSpec<'a> {
             kind: PartKind::Put,
             key,
             value,
+            value_kind: ValueKind::Plain,
             expiry_ms: None,
             layout: 0,
             is_crowded: false,

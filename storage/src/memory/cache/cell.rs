@@ -1,6 +1,6 @@
 //! The layout of a cell: its head, key, value and expiry.
 
-use crate::format::record::KEY_BYTES_MAX;
+use crate::format::record::{KEY_BYTES_MAX, KindedValue, ValueKind};
 use crate::types::packed_place::PackedPlace;
 
 /// Bytes of a cell before its key.
@@ -35,7 +35,7 @@ impl Changed {
 }
 
 /// What stands before the key of every cell: the place (8 bytes), the sequence without its low 8
-/// bits and, above it, whether the cell is young (5), the number of the epoch (1), the generation
+/// bits and, above it, whether the cell is young and whether its value is a head (5), the number of the epoch (1), the generation
 /// of the last change (1), flags and the length of the key, and of a value in a page (3).
 pub(super) type Head = [u8; HEAD_BYTES];
 
@@ -64,8 +64,14 @@ pub(super) const REFERENCED: u32 = 1 << 23;
 /// The highest bit of the sequence's last byte: the cell is young.
 pub(super) const YOUNG: u8 = 1 << 7;
 
+/// The bit below: the value is the head of members.
+pub(super) const MEMBERS: u8 = 1 << 6;
+
+/// Both.
+pub(super) const MARKS: u8 = YOUNG | MEMBERS;
+
 /// The highest sequence that a head has bits for.
-pub(super) const SEQUENCE_MAX: u64 = (1 << 47) - 1;
+pub(super) const SEQUENCE_MAX: u64 = (1 << 46) - 1;
 
 /// A deletion does not expire: a cell that says so is free.
 pub(super) const FREE: u32 = EXPIRING | DELETED;
@@ -99,6 +105,24 @@ pub(super) fn place_in(head: &Head) -> PackedPlace {
     PackedPlace::from_bits(u64::from_le_bytes(*bytes))
 }
 
+/// What the value of a cell is, whose head has this byte.
+#[inline]
+pub(super) const fn kind_in(marks: u8) -> ValueKind {
+    match marks & MEMBERS {
+        0 => ValueKind::Plain,
+        _ => ValueKind::Head,
+    }
+}
+
+/// The value of a cell is this from now on.
+#[inline]
+pub(super) fn set_kind(head: &mut Head, kind: ValueKind) {
+    head[YOUNG_AT] &= !MEMBERS;
+    if kind == ValueKind::Head {
+        head[YOUNG_AT] |= MEMBERS;
+    }
+}
+
 #[inline]
 pub(super) fn is_free(head: &Head) -> bool {
     lengths(head) & FREE == FREE
@@ -128,6 +152,23 @@ impl<'a> Cell<'a> {
         &self.bytes[key_len(self.head)..][..self.value_len]
     }
 
+    /// What the value is.
+    #[inline]
+    #[must_use]
+    pub fn value_kind(&self) -> ValueKind {
+        kind_in(self.head[YOUNG_AT])
+    }
+
+    /// The value and what it is.
+    #[inline]
+    #[must_use]
+    pub fn kinded_value(&self) -> KindedValue<'a> {
+        KindedValue {
+            kind: self.value_kind(),
+            bytes: self.value(),
+        }
+    }
+
     /// Unix milliseconds from which on the key is gone.
     #[inline]
     #[must_use]
@@ -138,6 +179,12 @@ impl<'a> Cell<'a> {
         self.bytes[key_len(self.head) + self.value_len..]
             .first_chunk()
             .map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Whether it is a plain value without an expiry.
+    #[inline(always)]
+    pub(crate) fn is_plain_for_ever(&self) -> bool {
+        lengths(self.head) & FREE == 0 && self.head[YOUNG_AT] & MEMBERS == 0
     }
 
     /// Whether the key was deleted by a change that may not be durable yet.

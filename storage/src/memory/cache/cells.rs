@@ -26,7 +26,7 @@
 //! 70.4, 71.8.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::KEY_BYTES_MAX;
+use crate::format::record::{KEY_BYTES_MAX, KindedValue, ValueKind};
 use crate::memory::cache::armed::Armed;
 use crate::memory::cache::cell::Cell;
 use crate::memory::cache::cell::Changed;
@@ -41,6 +41,7 @@ use crate::memory::cache::cell::HEAD_BYTES;
 use crate::memory::cache::cell::Head;
 use crate::memory::cache::cell::KEY_SHIFT;
 use crate::memory::cache::cell::LENGTHS_AT;
+use crate::memory::cache::cell::MARKS;
 use crate::memory::cache::cell::PLACE_AT;
 use crate::memory::cache::cell::REFERENCED;
 use crate::memory::cache::cell::SEQUENCE_AT;
@@ -54,6 +55,7 @@ use crate::memory::cache::cell::lengths;
 use crate::memory::cache::cell::place_in;
 use crate::memory::cache::cell::put;
 use crate::memory::cache::cell::set_flags;
+use crate::memory::cache::cell::set_kind;
 use crate::memory::cache::cell::set_lengths;
 use crate::memory::cache::cell::set_small_value_len;
 use crate::memory::cache::cell::small_value_len;
@@ -313,7 +315,7 @@ impl Cache {
             return self.versions[&id.0];
         }
         let &[.., a, b, c, d] = head.first_chunk::<YOUNG_AT>().expect("a head is longer");
-        let high = head[YOUNG_AT] & !YOUNG;
+        let high = head[YOUNG_AT] & !MARKS;
         let sequence = [head[PLACE_AT], a, b, c, d, high, 0, 0];
         let epoch = match head[EPOCH_AT] {
             0 => self.own_epoch.unwrap_or_default(),
@@ -405,12 +407,12 @@ impl Cache {
             false => REFERENCED,
         };
         let lengths = lengths(head);
-        let young = head[YOUNG_AT] & YOUNG;
+        let marks = head[YOUNG_AT] & MARKS;
         // Each part is stored as it is loaded: a load across two stores would wait for both.
         let [a, b, c, d, high, ..] = (version.sequence >> 8).to_le_bytes();
         head[PLACE_AT..SEQUENCE_AT].copy_from_slice(&place.bits().to_le_bytes());
         head[SEQUENCE_AT..YOUNG_AT].copy_from_slice(&[a, b, c, d]);
-        head[YOUNG_AT] = young | high & !YOUNG;
+        head[YOUNG_AT] = marks | high & !MARKS;
         head[EPOCH_AT] = epoch;
         let word = (lengths & !REFERENCED | used) << 8 | u32::from(generation);
         head[GENERATION_AT..].copy_from_slice(&word.to_le_bytes());
@@ -436,7 +438,12 @@ impl Cache {
     }
 
     /// A new cell with this key, value and expiry and no version yet.
-    pub fn insert(&mut self, key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> CellId {
+    pub fn insert(
+        &mut self,
+        key: &[u8],
+        KindedValue { kind, bytes: value }: KindedValue<'_>,
+        expiry_ms: Option<u64>,
+    ) -> CellId {
         let key_bits = u32::try_from(key.len() - 1).expect("keys have at most 1 KiB");
         assert!(
             key_bits < 1 << 10 && u32::try_from(value.len()).is_ok(),
@@ -448,6 +455,7 @@ impl Cache {
         let mut head = [0; HEAD_BYTES];
         set_lengths(&mut head, key_bits << KEY_SHIFT);
         head[YOUNG_AT] = YOUNG;
+        set_kind(&mut head, kind);
         self.young += 1;
         if expiry_ms.is_some() {
             set_flags(&mut head, EXPIRING);
@@ -472,7 +480,12 @@ impl Cache {
 
     /// Gives the cell another value and expiry, and disarms it; a deleted key lives again. The cell
     /// may have to become another one, which is the answer: the index is to be told.
-    pub fn set_value(&mut self, id: CellId, value: &[u8], expiry_ms: Option<u64>) -> CellId {
+    pub fn set_value(
+        &mut self,
+        id: CellId,
+        KindedValue { kind, bytes: value }: KindedValue<'_>,
+        expiry_ms: Option<u64>,
+    ) -> CellId {
         self.disarm(id);
         let cell = self.cell(id);
         let (key_len, held) = (key_len(cell.head), HEAD_BYTES + cell.bytes.len());
@@ -500,6 +513,7 @@ impl Cache {
             let (head, bytes) = self.parts_mut(id);
             let flags = REFERENCED | expiry_ms.map_or(0, |_| EXPIRING);
             set_lengths(head, lengths(head) & !FREE | flags);
+            set_kind(head, kind);
             if id.0 & LARGE_BIT == 0 {
                 set_small_value_len(head, value.len());
             }
@@ -511,10 +525,15 @@ impl Cache {
         key[..key_len].copy_from_slice(cell.key());
         let head = *cell.head;
         let version = self.versions.remove(&id.0);
-        let moved = self.insert(&key[..key_len], value, expiry_ms);
+        let moved = self.insert(
+            &key[..key_len],
+            KindedValue { kind, bytes: value },
+            expiry_ms,
+        );
         self.young -= usize::from(head[YOUNG_AT] & YOUNG == 0);
         let moved_head = self.head_mut(moved);
         moved_head[..LENGTHS_AT].copy_from_slice(&head[..LENGTHS_AT]);
+        set_kind(moved_head, kind);
         set_flags(moved_head, REFERENCED);
         if let Some(version) = version {
             self.versions.insert(moved.0, version);
@@ -543,8 +562,8 @@ impl Cache {
             }
             self.heap_bytes = self.heap_bytes - held + bytes.len();
         } else if cell.bytes.len() < end + EXPIRY_BYTES {
-            let value = cell.value().to_vec();
-            return self.set_value(id, &value, Some(expiry_ms));
+            let (kind, bytes) = (cell.value_kind(), &cell.value().to_vec());
+            return self.set_value(id, KindedValue { kind, bytes }, Some(expiry_ms));
         }
         let (head, bytes) = self.parts_mut(id);
         set_flags(head, EXPIRING);
@@ -562,6 +581,7 @@ impl Cache {
             set_small_value_len(self.head_mut(id), 0);
         }
         let head = self.head_mut(id);
+        set_kind(head, ValueKind::Plain);
         set_lengths(head, lengths(head) & !FREE | DELETED | REFERENCED);
     }
 

@@ -1,8 +1,9 @@
 //! Another value for a cell, where it stands.
 
 use crate::memory::cache::cell::{
-    EPOCH_AT, EPOCH_ELSEWHERE, FREE, GENERATION_AT, HEAD_BYTES, KEY_SHIFT, PLACE_AT, REFERENCED,
-    SEQUENCE_AT, SEQUENCE_MAX, YOUNG, YOUNG_AT, is_same_key, key_len, lengths, place_in,
+    EPOCH_AT, EPOCH_ELSEWHERE, FREE, GENERATION_AT, HEAD_BYTES, KEY_SHIFT, MARKS, MEMBERS,
+    PLACE_AT, REFERENCED, SEQUENCE_AT, SEQUENCE_MAX, YOUNG_AT, is_same_key, key_len, lengths,
+    place_in,
 };
 use crate::memory::cache::cells::Cache;
 use crate::memory::cache::page::{large_number, page_and_slot};
@@ -16,7 +17,7 @@ impl Cache {
     /// `append` logs. Tells where the change before it stands.
     ///
     /// `None`, and nothing has changed: the cell is not in a page, is not that of `key`, is
-    /// deleted, has an expiry, must become another cell, has no room for such a version in its
+    /// deleted, has an expiry or members, must become another cell, has no room for such a version in its
     /// head, or has a version of another epoch than this one, which is not that of the run, or
     /// `append` does not log the change.
     #[inline(always)]
@@ -45,7 +46,9 @@ impl Cache {
             HEAD_BYTES + key.len() + value.len(),
             HEAD_BYTES + bytes.len(),
         );
+        let marks = head[YOUNG_AT] & MARKS;
         let is_plain = lengths & FREE == 0
+            && marks & MEMBERS == 0
             && before != PackedPlace::default()
             && needed <= held
             && held <= 2 * needed
@@ -57,10 +60,9 @@ impl Cache {
         bytes[key.len()..][..value.len()].copy_from_slice(value);
         // Each part is stored as it is loaded: a load across two stores would wait for both.
         let [_, a, b, c, d, high, ..] = version.sequence.to_le_bytes();
-        let young = head[YOUNG_AT] & YOUNG;
         head[PLACE_AT..SEQUENCE_AT].copy_from_slice(&place.bits().to_le_bytes());
         head[SEQUENCE_AT..YOUNG_AT].copy_from_slice(&[a, b, c, d]);
-        head[YOUNG_AT] = young | high & !YOUNG;
+        head[YOUNG_AT] = marks | high;
         head[EPOCH_AT] = epoch;
         let value_len = u32::try_from(value.len()).expect("small");
         let lengths = lengths >> KEY_SHIFT << KEY_SHIFT | value_len | REFERENCED;

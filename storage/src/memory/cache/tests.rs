@@ -1,6 +1,6 @@
 //! The cache by itself: lengths, versions, who leaves, thin pages.
 
-use crate::format::record::KEY_BYTES_MAX;
+use crate::format::record::{KEY_BYTES_MAX, KindedValue};
 use crate::memory::cache::cell::EXPIRY_BYTES;
 use crate::memory::cache::cell::HEAD_BYTES;
 use crate::memory::cache::cell::SMALL_BYTES_MAX;
@@ -55,14 +55,14 @@ fn every_length_has_the_shortest_class_that_holds_it() {
 #[test]
 fn a_counter_takes_42_bytes_and_no_short_value_a_heap_block() {
     let mut cache = Cache::new(1 << 20);
-    cache.insert(&[7; 16], &[0; 8], None);
+    cache.insert(&[7; 16], KindedValue::plain(&[0; 8]), None);
     assert_eq!(cache.used_bytes(), 42);
-    cache.insert(&[8; KEY_BYTES_MAX], &[0; 20], Some(1));
+    cache.insert(&[8; KEY_BYTES_MAX], KindedValue::plain(&[0; 20]), Some(1));
     assert_eq!((cache.heap_bytes, cache.large.len()), (0, 0));
     for (key, value) in [(16, 8), (16, 20), (64, 20), (3, 1024), (16, 65_536)] {
         let before = cache.used_bytes();
         let key_bytes = vec![9; key];
-        let id = cache.insert(&key_bytes, &vec![0; value], None);
+        let id = cache.insert(&key_bytes, KindedValue::plain(&vec![0; value]), None);
         assert_eq!(cache.used_bytes() - before, cell_bytes(key, value, false));
         cache.remove(id);
         assert_eq!(cache.used_bytes(), before);
@@ -72,7 +72,7 @@ fn a_counter_takes_42_bytes_and_no_short_value_a_heap_block() {
 #[test]
 fn values_and_expiries_of_all_lengths_come_and_go() {
     let mut cache = Cache::new(1 << 20);
-    let mut id = cache.insert(b"key", b"", None);
+    let mut id = cache.insert(b"key", KindedValue::plain(b""), None);
     durable(&mut cache, id);
     let lens = [
         0usize, 1, 27, 28, 29, 35, 100, 64, 28, 2_018, 2_020, 2_027, 2_028, 5_000, 2, 900,
@@ -84,7 +84,7 @@ fn values_and_expiries_of_all_lengths_come_and_go() {
             .enumerate()
         {
             id = match number {
-                0 => cache.set_value(id, &value, expiry),
+                0 => cache.set_value(id, KindedValue::plain(&value), expiry),
                 _ => cache.set_expiry(id, expiry),
             };
             let cell = cache.cell(id);
@@ -95,12 +95,12 @@ fn values_and_expiries_of_all_lengths_come_and_go() {
         }
         assert_eq!(cache.value_mut(id), value);
     }
-    id = cache.set_value(id, b"value", Some(4));
+    id = cache.set_value(id, KindedValue::plain(b"value"), Some(4));
     cache.mark_deleted(id);
     let cell = cache.cell(id);
     assert!(cell.is_deleted() && cell.value().is_empty());
     assert_eq!(cell.expiry_ms(), None, "a deletion does not expire");
-    id = cache.set_value(id, b"", None);
+    id = cache.set_value(id, KindedValue::plain(b""), None);
     assert!(!cache.cell(id).is_deleted());
     cache.remove(id);
     assert_eq!((cache.used_bytes(), cache.len()), (0, 0));
@@ -115,7 +115,7 @@ fn values_and_expiries_of_all_lengths_come_and_go() {
 fn a_block_that_others_share_is_copied_before_it_changes_and_edited_in_place_otherwise() {
     let mut cache = Cache::new(1 << 20);
     let value = value_of(5_000);
-    let mut id = cache.insert(b"key", &value, Some(7));
+    let mut id = cache.insert(b"key", KindedValue::plain(&value), Some(7));
     durable(&mut cache, id);
     let share = |cache: &Cache, id| {
         let (block, range) = cache.shared_value(id).expect("it has a block");
@@ -124,7 +124,7 @@ fn a_block_that_others_share_is_copied_before_it_changes_and_edited_in_place_oth
     // In place: the next who shares it has the same block.
     let first = Arc::as_ptr(&share(&cache, id).0);
     cache.value_mut(id)[0] = 1;
-    id = cache.set_value(id, &value, Some(8));
+    id = cache.set_value(id, KindedValue::plain(&value), Some(8));
     id = cache.set_expiry(id, Some(9));
     assert_eq!(Arc::as_ptr(&share(&cache, id).0), first);
 
@@ -135,17 +135,17 @@ fn a_block_that_others_share_is_copied_before_it_changes_and_edited_in_place_oth
             cache.value_mut(id)[4_999] += 1;
             id
         },
-        |cache, id| cache.set_value(id, &value_of(5_001), Some(5)),
-        |cache, id| cache.set_value(id, &value_of(4_000), None),
+        |cache, id| cache.set_value(id, KindedValue::plain(&value_of(5_001)), Some(5)),
+        |cache, id| cache.set_value(id, KindedValue::plain(&value_of(4_000)), None),
         |cache, id| cache.set_expiry(id, Some(77)),
-        |cache, id| cache.set_value(id, b"short", None),
+        |cache, id| cache.set_value(id, KindedValue::plain(b"short"), None),
         |cache, id| {
             cache.remove(id);
-            cache.insert(b"key", &value_of(3_000), None)
+            cache.insert(b"key", KindedValue::plain(&value_of(3_000)), None)
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {
-        id = cache.set_value(id, &value, Some(8));
+        id = cache.set_value(id, KindedValue::plain(&value), Some(8));
         let (block, range) = share(&cache, id);
         let before = block.to_vec();
         id = change(&mut cache, id);
@@ -154,7 +154,7 @@ fn a_block_that_others_share_is_copied_before_it_changes_and_edited_in_place_oth
         assert_eq!(Arc::strong_count(&block), 1, "change {number}");
         assert_eq!(cache.cell(id).key(), b"key");
     }
-    id = cache.set_value(id, &value, Some(8));
+    id = cache.set_value(id, KindedValue::plain(&value), Some(8));
     let (block, range) = share(&cache, id);
     cache.mark_deleted(id);
     assert!(cache.cell(id).value().is_empty() && block[range] == value);
@@ -171,17 +171,17 @@ fn a_block_that_others_share_is_copied_before_it_changes_and_edited_in_place_oth
 #[test]
 fn no_block_is_shared_that_is_much_longer_than_its_value() {
     let mut cache = Cache::new(1 << 20);
-    let mut id = cache.insert(b"key", &value_of(SMALL_BYTES_MAX), None);
+    let mut id = cache.insert(b"key", KindedValue::plain(&value_of(SMALL_BYTES_MAX)), None);
     assert_eq!(
         cache.shared_value(id).expect("large").1,
         3..3 + SMALL_BYTES_MAX
     );
-    let page = cache.insert(b"other", b"value", None);
+    let page = cache.insert(b"other", KindedValue::plain(b"value"), None);
     assert!(cache.shared_value(page).is_none());
-    id = cache.set_value(id, &value_of(7_000), None);
-    id = cache.set_value(id, &value_of(6_590), None);
+    id = cache.set_value(id, KindedValue::plain(&value_of(7_000)), None);
+    id = cache.set_value(id, KindedValue::plain(&value_of(6_590)), None);
     assert!(cache.shared_value(id).is_none(), "a block of 7,003 bytes");
-    id = cache.set_value(id, &value_of(6_592), None);
+    id = cache.set_value(id, KindedValue::plain(&value_of(6_592)), None);
     assert!(cache.shared_value(id).is_some());
 }
 
@@ -191,7 +191,7 @@ fn versions_of_any_epoch_and_sequence_are_kept() {
     cache.set_epoch(77);
     let mut kept = Vec::new();
     for number in 0..600u64 {
-        let mut id = cache.insert(&number.to_le_bytes(), b"value", None);
+        let mut id = cache.insert(&number.to_le_bytes(), KindedValue::plain(b"value"), None);
         let epoch = u32::try_from(number / 2).expect("few") << 8;
         let version = match number % 2 {
             0 => version(epoch, number + 1),
@@ -199,7 +199,7 @@ fn versions_of_any_epoch_and_sequence_are_kept() {
         };
         cache.set_change(id, version, packed(version.sequence), None);
         if number % 3 == 0 {
-            id = cache.set_value(id, &value_of(300), None);
+            id = cache.set_value(id, KindedValue::plain(&value_of(300)), None);
         }
         kept.push((id, version));
     }
@@ -217,10 +217,10 @@ fn versions_of_any_epoch_and_sequence_are_kept() {
 #[test]
 fn a_cell_leaves_only_when_durable_and_not_deleted_and_after_a_second_chance() {
     let mut cache = Cache::new(0);
-    let first = cache.insert(b"a", b"1", None);
-    let second = cache.insert(b"b", &value_of(5_000), Some(1));
-    let deleted = cache.insert(b"c", b"3", None);
-    let unlogged = cache.insert(b"d", b"4", None);
+    let first = cache.insert(b"a", KindedValue::plain(b"1"), None);
+    let second = cache.insert(b"b", KindedValue::plain(&value_of(5_000)), Some(1));
+    let deleted = cache.insert(b"c", KindedValue::plain(b"3"), None);
+    let unlogged = cache.insert(b"d", KindedValue::plain(b"4"), None);
     cache.set_change(first, version(1, 1), packed(1), Some(Lsn(5)));
     cache.settle(Lsn(0), usize::MAX, |_, _, _| true);
     cache.set_change(second, version(1, 2), packed(2), Some(Lsn(9)));
@@ -260,8 +260,8 @@ fn thin_pages_are_emptied_and_nothing_is_lost() {
             let len = 20 + usize::try_from(random(80)).expect("small") + 100 * phase;
             let key = number.to_le_bytes();
             let id = match model.get(&number) {
-                Some(&(id, _)) => cache.set_value(id, &value_of(len), None),
-                None => cache.insert(&key, &value_of(len), None),
+                Some(&(id, _)) => cache.set_value(id, KindedValue::plain(&value_of(len)), None),
+                None => cache.insert(&key, KindedValue::plain(&value_of(len)), None),
             };
             durable(&mut cache, id);
             model.insert(number, (id, len));
@@ -327,7 +327,12 @@ fn pages_are_held_within_a_bound_by_moving_cells_and_then_by_letting_some_leave(
     for len in (20..2_000).step_by(60) {
         let keys = (0..(1 << 20) / (len + 24)).map(|number| format!("{len} {number}").into_bytes());
         let cells: Vec<_> = keys
-            .map(|key| (cache.insert(&key, &value_of(len), None), key))
+            .map(|key| {
+                (
+                    cache.insert(&key, KindedValue::plain(&value_of(len)), None),
+                    key,
+                )
+            })
             .collect();
         for (number, (id, key)) in cells.into_iter().enumerate() {
             durable(&mut cache, id);
@@ -340,7 +345,7 @@ fn pages_are_held_within_a_bound_by_moving_cells_and_then_by_letting_some_leave(
     let (used, before) = (cache.used_bytes(), kept.len());
     assert!(cache.held_bytes() > 3 * HELD_BYTES_MAX && used < HELD_BYTES_MAX / 4);
     // A cell whose change is not durable holds its page, and no other.
-    let undurable = cache.insert(b"undurable", &value_of(1_000), None);
+    let undurable = cache.insert(b"undurable", KindedValue::plain(&value_of(1_000)), None);
     cache.set_change(undurable, version(1, 1), packed(1), Some(Lsn(9)));
     let mut undurable = Some(undurable);
     let (mut turns, mut moved, mut gone) = (0, 0, 0);

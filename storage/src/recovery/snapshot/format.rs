@@ -116,6 +116,8 @@ const FLAG_RELEASED: u8 = 2;
 
 const FLAG_LINKED: u8 = 4;
 
+const FLAG_HEADS: u8 = 8;
+
 const VERSION_FLAG_DELETION: u8 = 1;
 
 const VERSION_FLAG_MARKED: u8 = 2;
@@ -233,6 +235,9 @@ pub struct SnapshotHeader {
     pub is_linked: bool,
     /// The index had flush marks by then.
     pub has_marks: bool,
+    /// The log has had heads of members. A start behind a snapshot reads no part before its
+    /// position, so a build that knows no heads must not take it for its own.
+    pub has_heads: bool,
     /// The last sequence of each partition by then, or by when the snapshot was begun.
     pub sequences: Box<Sequences>,
     /// Ascending by sequence. The last one is that of the position, with its offset as the end.
@@ -359,7 +364,8 @@ impl SnapshotHeader {
         bytes[96..100].copy_from_slice(&self.epoch_max.to_le_bytes());
         bytes[100] = u8::from(self.is_unproven) * FLAG_UNPROVEN
             + u8::from(self.has_released) * FLAG_RELEASED
-            + u8::from(self.is_linked) * FLAG_LINKED;
+            + u8::from(self.is_linked) * FLAG_LINKED
+            + u8::from(self.has_heads) * FLAG_HEADS;
         bytes[104..108].copy_from_slice(&count.to_le_bytes());
         bytes[108..112].copy_from_slice(&SECTIONS.to_le_bytes());
         for (at, sequence) in (SEQUENCES_AT..).step_by(8).zip(*self.sequences) {
@@ -417,6 +423,7 @@ impl SnapshotHeader {
             is_unproven: bytes[100] & FLAG_UNPROVEN != 0,
             has_released: bytes[100] & FLAG_RELEASED != 0,
             is_linked: bytes[100] & FLAG_LINKED != 0,
+            has_heads: bytes[100] & FLAG_HEADS != 0,
             has_marks: read_u32(&bytes[8..12]) == SNAPSHOT_VERSION_OF_MARKS,
             sequences,
             segments: segments.collect(),

@@ -1,6 +1,7 @@
 //! A token as one more part of the record of the change that it names.
 
 use crate::format::horizon::{AHEAD_MS_MAX, Horizon};
+use crate::format::record::KindedValue;
 use crate::format::system_key::is_token;
 use crate::format::token::TokenAnswer;
 use crate::log::room::{Purpose, Room};
@@ -85,7 +86,7 @@ impl<P: Blocks> Store<P> {
     ) -> Result<Committed, NoRoom> {
         let value = horizon.encode();
         let mut change = self.change(slot, [at], 1);
-        change.put(0, &value, None);
+        change.put(0, KindedValue::plain(&value), None);
         let committed = change.commit(now_us)?;
         let now_ms = self.data.time_ms();
         self.data
@@ -107,7 +108,7 @@ impl<P: Blocks> Store<P> {
         let mut value = std::mem::take(&mut self.token_value);
         token.answer.encode(&mut value);
         let mut change = self.change(slot, [token.at], 1);
-        change.put(0, &value, Some(token.expiry_ms));
+        change.put(0, KindedValue::plain(&value), Some(token.expiry_ms));
         let committed = change.commit(now_us);
         self.token_value = value;
         let committed = committed?;
@@ -167,10 +168,10 @@ impl<P: Blocks> Store<P> {
             ..
         } = self;
         token.answer.encode(token_value);
-        let expiry_ms = Some(token.expiry_ms);
+        let (value, expiry_ms) = (KindedValue::plain(token_value), Some(token.expiry_ms));
         match token.at.cell {
-            Some(id) => keys.set_value(home, id, token_value, expiry_ms),
-            None => keys.insert(home, token.at.key, token_value, expiry_ms),
+            Some(id) => keys.set_value(home, id, value, expiry_ms),
+            None => keys.insert(home, token.at.key, value, expiry_ms),
         }
     }
 
@@ -191,7 +192,10 @@ impl<P: Blocks> Store<P> {
         let mut value = std::mem::take(&mut self.token_value);
         TokenAnswer { version, ..answer }.encode(&mut value);
         let expiry_ms = cell.expiry_ms();
-        let id = self.data.keys.set_value(home, id, &value, expiry_ms);
+        let id = self
+            .data
+            .keys
+            .set_value(home, id, KindedValue::plain(&value), expiry_ms);
         self.token_value = value;
         id
     }

@@ -247,6 +247,71 @@ fn getex(chance: &mut Chance) -> Words {
     command
 }
 
+fn field(chance: &mut Chance) -> Vec<u8> {
+    chance
+        .pick(&["f", "g", "h", "", "12", "a field", "\0\r\n"])
+        .into()
+}
+
+/// A value that Redis keeps in a list.
+fn short_value(chance: &mut Chance) -> Vec<u8> {
+    match chance.below(4) {
+        0 => number(chance),
+        1 => chance.pick(&FLOATS).as_bytes().to_vec(),
+        2 => vec![b'x'; chance.below(64)],
+        _ => chance.pick(&["v", "", "{\"id\":7}"]).into(),
+    }
+}
+
+/// A command of hashes.
+fn of_hashes(chance: &mut Chance) -> Words {
+    let name = |name: &str| name.as_bytes().to_vec();
+    match chance.below(10) {
+        0..=2 => {
+            let mut command = vec![name(chance.pick(&["HSET", "HMSET"])), key(chance)];
+            for _ in 0..1 + chance.below(3) {
+                command.extend([field(chance), short_value(chance)]);
+            }
+            command
+        }
+        3 => vec![
+            name("HSETNX"),
+            key(chance),
+            field(chance),
+            short_value(chance),
+        ],
+        4 => {
+            let command = chance.pick(&["HGETALL", "HKEYS", "HVALS", "HLEN", "HGETALL"]);
+            vec![name(command), key(chance)]
+        }
+        5 => {
+            let command = chance.pick(&["HGET", "HEXISTS", "HSTRLEN", "HGET"]);
+            vec![name(command), key(chance), field(chance)]
+        }
+        6 => {
+            let fields = (0..1 + chance.below(3)).map(|_| field(chance));
+            let fields: Words = fields.collect();
+            let command = chance.pick(&["HDEL", "HMGET", "HDEL"]);
+            [vec![name(command), key(chance)], fields].concat()
+        }
+        7 => vec![name("HINCRBY"), key(chance), field(chance), number(chance)],
+        8 => {
+            let by = chance.pick(&FLOATS).into();
+            vec![name("HINCRBYFLOAT"), key(chance), field(chance), by]
+        }
+        _ => {
+            let mut command = vec![name("HSCAN"), key(chance), name("0")];
+            if chance.once_in(2) {
+                command.extend([name("MATCH"), chance.pick(&PATTERNS).to_vec()]);
+            }
+            if chance.once_in(4) {
+                command.push(name("NOVALUES"));
+            }
+            command
+        }
+    }
+}
+
 /// A command with keys, of those that may stand behind MULTI and in scripts.
 pub(crate) fn of_keys(chance: &mut Chance) -> Words {
     let key_alone: [&[u8]; 15] = [
@@ -266,7 +331,7 @@ pub(crate) fn of_keys(chance: &mut Chance) -> Words {
         b"GET",
         b"EXISTS",
     ];
-    match chance.below(30) {
+    match chance.below(36) {
         0..=4 => set(chance),
         5..=9 => vec![chance.pick(&key_alone).to_vec(), key(chance)],
         10 => vec![b"SETNX".to_vec(), key(chance), value(chance)],
@@ -324,6 +389,7 @@ pub(crate) fn of_keys(chance: &mut Chance) -> Words {
             command
         }
         28 => vec![b"SET".to_vec(), key(chance), number(chance)],
+        29..=34 => of_hashes(chance),
         _ => vec![chance.pick(&["ECHO", "PING"]).into(), value(chance)],
     }
 }

@@ -39,6 +39,17 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
+        what: "the order of the fields of a hash",
+        leaves_another_state: false,
+        is_it: |told| {
+            let names: [&[u8]; 4] = [b"HGETALL", b"HKEYS", b"HVALS", b"HSCAN"];
+            let lists = |command: &Words| names.contains(&&command[0].to_ascii_uppercase()[..]);
+            told.ours != told.theirs
+                && ran(told).any(lists)
+                && lines(told.ours) == lines(told.theirs)
+        },
+    },
+    Difference {
         what: "an expiry is at most 2^48 - 1 milliseconds",
         leaves_another_state: true,
         is_it: |told| {

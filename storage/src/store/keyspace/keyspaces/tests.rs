@@ -1,6 +1,6 @@
 use super::*;
 use crate::format::record::PartKind;
-use crate::format::record::{PartSpec, RecordSpec};
+use crate::format::record::{PartSpec, RecordSpec, ValueKind};
 use crate::store::keyspace::settings::keyspace_key;
 use crate::types::place::FileId;
 use crate::types::place::rounded_bytes;
@@ -48,6 +48,7 @@ fn settings_that_go_on_with_the_history_of_settings_that_are_gone_are_late() {
             key: &keyspace_key(7, b"stock:"),
             value,
             expiry_ms: None,
+            value_kind: ValueKind::Plain,
             layout: 0,
             is_crowded: false,
         };

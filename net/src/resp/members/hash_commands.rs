@@ -1,0 +1,444 @@
+//! The commands of hashes: their arguments, and what they do to the value of a key.
+
+use std::borrow::Cow;
+
+use crate::apply::Decimal;
+use crate::limits::KEY_BYTES_MAX;
+use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::resp::fraction::{Fraction, Refused};
+use crate::resp::key_state::KeyState;
+use crate::resp::number::{read_integer, read_unsigned};
+use crate::resp::parser::Arguments;
+use crate::resp::pattern::Pattern;
+use crate::resp::reply::{Protocol, Replies};
+use crate::resp::table::{Command, Name};
+
+use super::hash::{HashEdit, HashView};
+use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
+
+/// What a command asks of the hash of a key. The first argument is the key.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) enum HashAsk<'a> {
+    /// HSET, and HMSET, which answers OK: fields and values from the second argument on.
+    Set(Arguments<'a>, SetReply),
+    SetAbsent(&'a [u8], &'a [u8]),
+    Get(&'a [u8]),
+    /// Fields from the second argument on.
+    GetMany(Arguments<'a>),
+    /// Fields, values or both.
+    All(Told),
+    Len,
+    StrLen(&'a [u8]),
+    Exists(&'a [u8]),
+    /// Fields from the second argument on.
+    Del(Arguments<'a>),
+    Add(&'a [u8], i64),
+    AddFraction(&'a [u8], Fraction),
+    /// A field, or so many; with their values.
+    Random(Option<i64>, bool),
+    /// HSCAN. Its options are judged behind the type of the key, as in Redis.
+    Scan(Arguments<'a>),
+}
+
+/// What HSET and HMSET answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::resp) enum SetReply {
+    /// How many fields are new.
+    Count,
+    Ok,
+}
+
+/// What is told of each field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::resp) enum Told {
+    Fields,
+    Values,
+    Both,
+}
+
+impl<'a> HashAsk<'a> {
+    /// Reads a command of hashes, whose number of arguments was checked. `None` of another one.
+    pub(in crate::resp) fn read(
+        command: &Command,
+        args: Arguments<'a>,
+    ) -> Result<Option<Self>, Fault> {
+        let field = || args.get(2);
+        Ok(Some(match command.id {
+            Name::HSet | Name::HMSet if !args.len().is_multiple_of(2) => {
+                return Err(Fault::Arity(command.name));
+            }
+            Name::HSet => HashAsk::Set(args, SetReply::Count),
+            Name::HMSet => HashAsk::Set(args, SetReply::Ok),
+            Name::HSetNx => HashAsk::SetAbsent(field(), args.get(3)),
+            Name::HGet => HashAsk::Get(field()),
+            Name::HMGet => HashAsk::GetMany(args),
+            Name::HGetAll => HashAsk::All(Told::Both),
+            Name::HKeys => HashAsk::All(Told::Fields),
+            Name::HVals => HashAsk::All(Told::Values),
+            Name::HLen => HashAsk::Len,
+            Name::HStrLen => HashAsk::StrLen(field()),
+            Name::HExists => HashAsk::Exists(field()),
+            Name::HDel => HashAsk::Del(args),
+            Name::HIncrBy => {
+                HashAsk::Add(field(), read_integer(args.get(3)).ok_or(NOT_AN_INTEGER)?)
+            }
+            Name::HIncrByFloat => {
+                let by = Fraction::read(args.get(3)).map_err(|refused| {
+                    Fault::Text(match refused {
+                        Refused::Infinite => "ERR value is NaN or Infinity",
+                        refused => refused.text(),
+                    })
+                })?;
+                HashAsk::AddFraction(field(), by)
+            }
+            Name::HRandField => read_random(args)?,
+            Name::HScan => {
+                read_unsigned(field()).ok_or(Fault::Text("ERR invalid cursor"))?;
+                HashAsk::Scan(args)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Whether it may change the key.
+    pub(in crate::resp) fn is_change(self) -> bool {
+        matches!(
+            self,
+            HashAsk::Set(..)
+                | HashAsk::SetAbsent(..)
+                | HashAsk::Del(_)
+                | HashAsk::Add(..)
+                | HashAsk::AddFraction(..)
+        )
+    }
+
+    /// Runs the command on a key that has no value, or a hash. `seed` is another one each time.
+    pub(in crate::resp) fn run(self, state: &mut KeyState, seed: u64, replies: &mut Replies<'_>) {
+        let done = match self.is_change() {
+            true => self.edit(state, replies),
+            false => self.tell(state, seed, replies),
+        };
+        if let Err(text) = done {
+            replies.error(&text);
+        }
+    }
+
+    /// Runs a command that only reads.
+    fn tell(
+        self,
+        state: &KeyState,
+        seed: u64,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Cow<'static, [u8]>> {
+        let view = view_of(state)?;
+        let one = |field| view.and_then(|view| view.get(field));
+        match self {
+            HashAsk::Get(field) => tell_value(one(field), replies),
+            HashAsk::GetMany(args) => {
+                let names = args.len() - 2;
+                let finder = view.map(|view| view.finder(names));
+                replies.array(names);
+                for field in args.from(2) {
+                    let found = finder.as_ref().and_then(|finder| finder.get(field));
+                    tell_value(found, replies);
+                }
+            }
+            HashAsk::All(told) => tell_all(view, told, replies),
+            HashAsk::Len => replies.integer(integer(view.map_or(0, |view| view.len()))),
+            HashAsk::StrLen(field) => replies.integer(integer(one(field).map_or(0, <[u8]>::len))),
+            HashAsk::Exists(field) => replies.integer(one(field).is_some().into()),
+            HashAsk::Random(None, _) => {
+                let picked = view.map(|view| pick(view.len(), seed));
+                let field = view
+                    .zip(picked)
+                    .and_then(|(view, at)| view.entries().nth(at));
+                tell_value(field.map(|(field, _)| field), replies);
+            }
+            HashAsk::Random(Some(count), has_values) => {
+                tell_random(view, (count, has_values), seed, replies);
+            }
+            HashAsk::Scan(args) => scan(view, args, replies)?,
+            _ => unreachable!("`edit` does the others"),
+        }
+        Ok(())
+    }
+
+    /// Runs a command that may change the key.
+    fn edit(
+        self,
+        state: &mut KeyState,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Cow<'static, [u8]>> {
+        // The value is put back, or another one in its place.
+        let before = state.members().map(<[u8]>::to_vec);
+        let view = before.as_deref().map(HashView::read).transpose();
+        let view = view.map_err(|_| CORRUPT)?;
+        let names = match self {
+            HashAsk::Set(args, _) => (args.len() - 2) / 2,
+            HashAsk::Del(args) => args.len() - 2,
+            _ => 1,
+        };
+        let mut edit = HashEdit::begin(view, names);
+        match self {
+            HashAsk::Set(args, reply) => {
+                let mut added = 0;
+                for (field, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
+                    added += i64::from(edit.set(field, value.into()));
+                    check_bytes(&edit)?;
+                }
+                edit.note_many(names);
+                match reply {
+                    SetReply::Count => replies.integer(added),
+                    SetReply::Ok => replies.simple("OK"),
+                }
+            }
+            HashAsk::SetAbsent(field, value) => {
+                if edit.get(field).is_some() {
+                    replies.integer(0);
+                    return Ok(());
+                }
+                edit.set(field, value.into());
+                check_bytes(&edit)?;
+                replies.integer(1);
+            }
+            HashAsk::Del(args) => {
+                let removed = args.from(2).filter(|field| edit.remove(field)).count();
+                replies.integer(integer(removed));
+                if removed == 0 {
+                    return Ok(());
+                }
+            }
+            HashAsk::Add(field, by) => {
+                let number = Decimal::read(edit.get(field).unwrap_or(b"0"));
+                let number = number.ok_or(&b"ERR hash value is not an integer"[..])?;
+                let sum = number.checked_add(by);
+                let sum = sum.ok_or(&b"ERR increment or decrement would overflow"[..])?;
+                edit.set(field, Decimal::new(sum).bytes().to_vec().into());
+                check_bytes(&edit)?;
+                replies.integer(sum);
+            }
+            HashAsk::AddFraction(field, by) => {
+                let number = Fraction::read(edit.get(field).unwrap_or(b"0"));
+                let number = number.map_err(|refused| match refused {
+                    Refused::NoNumber => Cow::Borrowed(&b"ERR hash value is not a float"[..]),
+                    refused => Cow::Borrowed(refused.text().as_bytes()),
+                })?;
+                let sum = number.plus(by).map_err(|it| it.text().as_bytes())?;
+                let text = sum.text().into_bytes();
+                edit.set(field, text.clone().into());
+                check_bytes(&edit)?;
+                replies.value(&text);
+            }
+            _ => unreachable!("`tell` does the others"),
+        }
+        match edit.encode() {
+            Some(value) => state.set_members(value),
+            None => _ = state.delete(),
+        }
+        Ok(())
+    }
+}
+
+fn integer(count: usize) -> i64 {
+    i64::try_from(count).expect("values are bounded")
+}
+
+/// The hash of a key that has no value or members.
+fn view_of(state: &KeyState) -> Result<Option<HashView<'_>>, &'static [u8]> {
+    let view = state.members().map(HashView::read).transpose();
+    view.map_err(|_| CORRUPT)
+}
+
+fn check_bytes(edit: &HashEdit<'_>) -> Result<(), Cow<'static, [u8]>> {
+    let bytes = edit.bytes();
+    match bytes <= MEMBERS_BYTES_MAX {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR nothing was changed: the {} would take {bytes} bytes or more with {} fields, and \
+             {MEMBERS_BYTES_MAX} is the limit",
+            MemberType::Hash.name(),
+            edit.len(),
+        )
+        .into_bytes()
+        .into()),
+    }
+}
+
+fn tell_value(value: Option<&[u8]>, replies: &mut Replies<'_>) {
+    match value {
+        Some(value) => replies.value(value),
+        None => replies.null(),
+    }
+}
+
+fn tell_all(view: Option<HashView<'_>>, told: Told, replies: &mut Replies<'_>) {
+    let len = view.map_or(0, |view| view.len());
+    match told {
+        Told::Both => replies.map(len),
+        Told::Fields | Told::Values => replies.array(len),
+    }
+    for (field, value) in view.iter().flat_map(HashView::entries) {
+        if told != Told::Values {
+            replies.value(field);
+        }
+        if told != Told::Fields {
+            replies.value(value);
+        }
+    }
+}
+
+fn read_random(args: Arguments<'_>) -> Result<HashAsk<'_>, Fault> {
+    const OUT_OF_RANGE: Fault = Fault::Text("ERR value is out of range");
+    if args.len() == 2 {
+        return Ok(HashAsk::Random(None, false));
+    }
+    let count = read_integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
+    if count == i64::MIN {
+        return Err(Fault::Text(
+            "ERR value is out of range, value must between -9223372036854775807 and \
+             9223372036854775807",
+        ));
+    }
+    let has_values = match args.len() {
+        3 => false,
+        4 if args.get(3).eq_ignore_ascii_case(b"WITHVALUES") => true,
+        _ => return Err(SYNTAX),
+    };
+    if has_values && !(-i64::MAX / 2..=i64::MAX / 2).contains(&count) {
+        return Err(OUT_OF_RANGE);
+    }
+    Ok(HashAsk::Random(Some(count), has_values))
+}
+
+/// A number below `len`, which is not 0: another one for another seed.
+fn pick(len: usize, seed: u64) -> usize {
+    usize::try_from(mixed(seed) % len as u64).expect("below a length")
+}
+
+fn mixed(seed: u64) -> u64 {
+    let mut number = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    for factor in [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB] {
+        number = (number ^ number >> 30).wrapping_mul(factor);
+    }
+    number ^ number >> 31
+}
+
+/// HRANDFIELD with a count: distinct fields in their order, or with a negative count any.
+fn tell_random(
+    view: Option<HashView<'_>>,
+    (count, has_values): (i64, bool),
+    seed: u64,
+    replies: &mut Replies<'_>,
+) {
+    let Some(view) = view else {
+        return replies.array(0);
+    };
+    let entries: Vec<_> = view.entries().collect();
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let len = if count < 0 {
+        wanted
+    } else {
+        wanted.min(entries.len())
+    };
+    let is_nested = has_values && replies.protocol() == Protocol::Resp3;
+    replies.array(if has_values && !is_nested {
+        len.saturating_mul(2)
+    } else {
+        len
+    });
+    let mut tell = |(field, value)| {
+        if is_nested {
+            replies.array(2);
+        }
+        replies.value(field);
+        if has_values {
+            replies.value(value);
+        }
+        // What is beyond the bound of a reply is refused, however much more would come.
+        !replies.is_beyond()
+    };
+    if count < 0 {
+        let mut seeds = seed..;
+        let mut at = || pick(entries.len(), seeds.next().unwrap_or_default());
+        for _ in 0..wanted {
+            if !tell(entries[at()]) {
+                return;
+            }
+        }
+        return;
+    }
+    // Of those that are left each is taken as often as it must be for `len` of them.
+    let mut needed = len;
+    for (place, entry) in entries.iter().enumerate() {
+        let left = entries.len() - place;
+        if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
+            needed -= 1;
+            if !tell(*entry) {
+                return;
+            }
+        }
+    }
+}
+
+/// HSCAN: all fields are one page, as Redis has it of a hash in a list.
+fn scan(
+    view: Option<HashView<'_>>,
+    args: Arguments<'_>,
+    replies: &mut Replies<'_>,
+) -> Result<(), Cow<'static, [u8]>> {
+    let fault = |fault: Fault| {
+        let mut text = Vec::new();
+        fault.write(args, &mut text);
+        Cow::Owned(text)
+    };
+    let (mut pattern, mut has_values) = (None, true);
+    // Redis looks at no option of a key that is not there.
+    let mut number = if view.is_some() { 3 } else { args.len() };
+    while number < args.len() {
+        let option = args.get(number);
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        let has_argument = number + 1 < args.len();
+        match () {
+            () if is(b"MATCH") && has_argument => pattern = Some(args.get(number + 1)),
+            () if is(b"COUNT") && has_argument => {
+                let count = read_integer(args.get(number + 1));
+                if count.ok_or_else(|| fault(NOT_AN_INTEGER))? < 1 {
+                    return Err(fault(SYNTAX));
+                }
+            }
+            () if is(b"NOVALUES") => {
+                has_values = false;
+                number += 1;
+                continue;
+            }
+            () => return Err(fault(SYNTAX)),
+        }
+        number += 2;
+    }
+    let pattern = pattern.filter(|pattern| *pattern != b"*");
+    if let Some(bytes) = pattern
+        .map(<[u8]>::len)
+        .filter(|bytes| *bytes > KEY_BYTES_MAX)
+    {
+        let text = format!("ERR a pattern of {bytes} bytes; at most {KEY_BYTES_MAX} are taken");
+        return Err(text.into_bytes().into());
+    }
+    let pattern = pattern.map(Pattern::new);
+    let is_wanted = |field: &[u8]| {
+        pattern
+            .as_ref()
+            .is_none_or(|pattern| pattern.matches(field))
+    };
+    let entries = view.iter().flat_map(HashView::entries);
+    let entries: Vec<_> = entries.filter(|(field, _)| is_wanted(field)).collect();
+    replies.array(2);
+    replies.bulk(b"0");
+    replies.array(entries.len() * if has_values { 2 } else { 1 });
+    for (field, value) in entries {
+        replies.value(field);
+        if has_values {
+            replies.value(value);
+        }
+    }
+    Ok(())
+}
