@@ -79,11 +79,18 @@ fn loaded_scripts_stay_and_evaluated_ones_go() {
             .load(filler(number).as_bytes())
             .expect("evaluated scripts make room");
     }
+    // What is left is filled to the last byte.
+    let left = SCRIPTS_BYTES_MAX - count * (SCRIPT_BYTES_MAX + ENTRY_BYTES) - ENTRY_BYTES;
+    let last = " ".repeat(left);
+    texts
+        .load(last.as_bytes())
+        .expect("evaluated scripts make room");
+    assert_eq!(texts.size(), (count + 1, SCRIPTS_BYTES_MAX));
     assert!(!texts.exists(&digest(b"return 'evaluated'")));
     let refused = texts.load(filler(count).as_bytes());
     let full = LoadError::Full {
-        scripts: count,
-        bytes: (count + 1) * (SCRIPT_BYTES_MAX + ENTRY_BYTES),
+        scripts: count + 1,
+        bytes: SCRIPTS_BYTES_MAX + SCRIPT_BYTES_MAX + ENTRY_BYTES,
     };
     assert!(full.to_string().contains(&SCRIPTS_BYTES_MAX.to_string()));
     assert_eq!(refused, Err(full));
