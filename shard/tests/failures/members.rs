@@ -21,6 +21,8 @@ use crate::server::Server;
 
 const KEYS: usize = 24;
 const FIELDS: usize = 6;
+const WRONG_TYPE: &str =
+    "-WRONGTYPE Operation against a key holding the wrong kind of value\\r\\n";
 
 fn opened(cache_bytes: usize, image: Image, incarnation: u64) -> Server {
     let (budget, sync) = (Budget::of_cache(cache_bytes), SyncMethod::DurableWrite);
@@ -112,11 +114,7 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
                 14..17 => {
                     let expected = match (strings.get(&number), model.contains_key(&number)) {
                         (Some(value), _) => format!("${}\\r\\n{value}\\r\\n", value.len()),
-                        (None, true) => {
-                            "-WRONGTYPE Operation against a key holding the wrong kind \
-                            of value\\r\\n"
-                                .into()
-                        }
+                        (None, true) => WRONG_TYPE.into()
                         (None, false) => "$-1\\r\\n".into(),
                     };
                     assert_eq!(peer.ask(&format!("GET {key}")), expected);
@@ -161,7 +159,10 @@ const WRITES: &[&str] = &[
 #[test]
 fn every_write_of_a_hash_leaves_the_same_in_every_way_and_keeps_the_expiry() {
     let mut peer = Peer::connect(opened(1 << 20, Image::default(), 1), None);
-    for line in peer.ask("COMMAND LIST FILTERBY ACLCAT hash").split("\\r\\n") {
+    for line in peer
+        .ask("COMMAND LIST FILTERBY ACLCAT hash")
+        .split("\\r\\n")
+    {
         let is_name = !line.is_empty() && !line.starts_with(['*', '$']);
         if is_name && peer.ask(&format!("COMMAND INFO {line}")).contains("+write") {
             let mut names = WRITES.iter().map(|write| write.split(' ').next().unwrap());
@@ -188,7 +189,10 @@ fn every_write_of_a_hash_leaves_the_same_in_every_way_and_keeps_the_expiry() {
                         peer.ask("MULTI");
                         peer.ask(write);
                         let reply = peer.ask("EXEC");
-                        reply.strip_prefix("*1\\r\\n").expect("one reply").to_string()
+                        reply
+                            .strip_prefix("*1\\r\\n")
+                            .expect("one reply")
+                            .to_string()
                     }
                     _ => peer.ask(&format!("EVAL last 1 h {}", write.replace(' ', "~"))),
                 };
@@ -313,7 +317,8 @@ fn a_node_of_a_cluster_gives_no_key_members_before_all_nodes_understand_them() {
 }
 
 #[test]
-fn a_keyspace_that_keeps_versions_or_has_a_layout_takes_no_write_of_members_and_shows_what_is_there() {
+fn a_keyspace_that_keeps_versions_or_has_a_layout_takes_no_write_of_members_and_shows_what_is_there()
+ {
     let rules: [(fn(&mut Settings), &str); 2] = [
         (|settings| settings.versions = 3, "keeps versions"),
         (|settings| settings.layout = 7, "has a layout"),
@@ -332,7 +337,12 @@ fn a_keyspace_that_keeps_versions_or_has_a_layout_takes_no_write_of_members_and_
         let reply = server.answer(1, |batch, out| batch.keyspace(out, b"k:", set));
         assert_eq!(reply.status, Status::Ok);
         (server.session, server.raw) = (port, Some(Vec::new()));
-        for write in ["HSET k:1 f w", "HSET k:2 f v", "HDEL k:1 none", "HINCRBY k:1 n 1"] {
+        for write in [
+            "HSET k:1 f w",
+            "HSET k:2 f v",
+            "HDEL k:1 none",
+            "HINCRBY k:1 n 1",
+        ] {
             let reply = peer.ask(write);
             let is_nothing = write.starts_with("HDEL");
             match is_nothing {
