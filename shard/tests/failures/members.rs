@@ -21,8 +21,7 @@ use crate::server::Server;
 
 const KEYS: usize = 24;
 const FIELDS: usize = 6;
-const WRONG_TYPE: &str =
-    "-WRONGTYPE Operation against a key holding the wrong kind of value\\r\\n";
+const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\\r\\n";
 
 fn opened(cache_bytes: usize, image: Image, incarnation: u64) -> Server {
     let (budget, sync) = (Budget::of_cache(cache_bytes), SyncMethod::DurableWrite);
@@ -114,7 +113,7 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
                 14..17 => {
                     let expected = match (strings.get(&number), model.contains_key(&number)) {
                         (Some(value), _) => format!("${}\\r\\n{value}\\r\\n", value.len()),
-                        (None, true) => WRONG_TYPE.into()
+                        (None, true) => WRONG_TYPE.into(),
                         (None, false) => "$-1\\r\\n".into(),
                     };
                     assert_eq!(peer.ask(&format!("GET {key}")), expected);
