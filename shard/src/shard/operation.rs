@@ -17,7 +17,6 @@ use penstock_storage::store::Found;
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
-use crate::execution::Execution;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
 use crate::execution::operation::{Asks, Disposition, Leave, Operation, Own, obey};
 use crate::execution::verbs::{Cold, Context, Ran, Spread, refused};
@@ -296,9 +295,7 @@ impl<P: Blocks> Shard<P> {
             Ran::Answered { gate, status } => {
                 self.execution.stats.answer(own.asked, status);
                 let is_done = status == Status::Ok;
-                if status == Status::WrongType && !operation.address.tells_wrong_type {
-                    Execution::<P>::say_unsupported(from, pieces);
-                }
+                operation.tell_wrong_type(status, from, pieces);
                 if is_done && operation.address.tells_began {
                     self.execution.report_began(own, from, pieces);
                 }

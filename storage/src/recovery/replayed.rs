@@ -339,10 +339,8 @@ impl Replayed {
                     self.keys.insert_cold(slot, hash, packed);
                     self.expects(KeyHome { slot, hash }, part);
                 } else {
-                    let home = KeyHome { slot, hash };
-                    let id = self
-                        .keys
-                        .insert(home, part.key(), part.kinded_value(), expiry_ms);
+                    let (home, value) = (KeyHome { slot, hash }, part.kinded_value());
+                    let id = self.keys.insert(home, part.key(), value, expiry_ms);
                     self.keys.set_change(id, new, packed, None);
                     self.arm(home, id, part);
                 }

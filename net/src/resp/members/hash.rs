@@ -15,6 +15,9 @@ use super::strings::{length_bytes, put_length, take_length};
 /// So many names at once are looked for one by one.
 const FEW_NAMES_MAX: usize = 8;
 
+/// A field and its value.
+type Entry<'a> = (&'a [u8], &'a [u8]);
+
 /// A hash whose bytes were checked.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) struct HashView<'a> {
@@ -42,7 +45,7 @@ impl<'a> HashView<'a> {
     }
 
     /// The fields with their values, in their order.
-    pub(in crate::resp) fn entries(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+    pub(in crate::resp) fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut rest = self.entries;
         std::iter::from_fn(move || {
             let (entry, behind) = split_entry(rest).ok()?;
@@ -84,11 +87,7 @@ impl<'a> HashFinder<'a> {
 }
 
 /// The first entry and the bytes behind it.
-#[expect(
-    clippy::type_complexity,
-    reason = "a field and its value, and the rest"
-)]
-fn split_entry(bytes: &[u8]) -> Result<((&[u8], &[u8]), &[u8]), Corrupt> {
+fn split_entry(bytes: &[u8]) -> Result<(Entry<'_>, &[u8]), Corrupt> {
     let (field_len, rest) = take_length(bytes)?;
     let (value_len, rest) = take_length(rest)?;
     let (field, rest) = rest.split_at_checked(field_len).ok_or(Corrupt)?;

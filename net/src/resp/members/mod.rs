@@ -9,9 +9,7 @@
 //! head alone (`storage/FORMAT.md`, *Heads*).
 
 pub(super) mod hash;
+pub(super) mod hash_ask;
 pub(super) mod hash_commands;
 pub(super) mod head;
 mod strings;
-
-pub(super) use hash_commands::HashAsk;
-pub(super) use head::MemberType;
