@@ -239,6 +239,14 @@ pub(crate) fn sends_rushes(seed: u64, first: u64) -> bool {
     sends(seed, first, 1_882_994_000_000_000)
 }
 
+/// In these seeds clients of Redis visit nodes, beside those of the native protocol.
+pub const VISITED_SEEDS: std::ops::Range<u64> = 1_310_000_000..1_410_000_000;
+
+/// Whether clients of Redis visit a node: in numbered seeds of their own.
+pub(crate) fn has_visits(seed: u64) -> bool {
+    VISITED_SEEDS.contains(&seed)
+}
+
 /// Whether shards may be told what their logs may have of the disk: those of numbered seeds from
 /// [`ROOM_FROM`] on are, and those of seeds that a clock gives since then.
 fn has_room_told(seed: u64) -> bool {

@@ -99,12 +99,15 @@ impl World {
             Phase::Audit | Phase::Last if is_idle && all_ready && self.has_banks_left() => {
                 self.look_at_banks();
             }
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_visits_left() => {
+                self.look_at_visits();
+            }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
                 self.looked_at = 0;
-                self.sales_looked = 0;
+                self.looked = <_>::default();
                 self.look_at_holds_again();
-                self.banks_looked = 0;
+                self.look_at_visits_again();
                 self.enter(Phase::Last);
                 self.stop();
             }
@@ -386,6 +389,9 @@ impl World {
         }
         if let Some(transactions) = &mut self.transactions {
             transactions.finish()?;
+        }
+        if let Some(visiting) = &mut self.visiting {
+            visiting.visits.finish()?;
         }
         linear::check(&self.oracle)
     }
