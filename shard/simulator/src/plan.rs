@@ -274,7 +274,7 @@ impl Plan {
         let expiring_keys = random.pick(&[0, 300_000, 300_000, 700_000]);
         let is_wide = random.chance(30_000);
         let (mut keys, mut expiring) = Self::keys(random, is_wide, expiring_keys);
-        let groups = match sends_applies(seed, APPLIES_FROM) {
+        let groups = match sends_applies(seed, APPLIES_FROM) || has_visits(seed) {
             true => Self::groups(&mut Random::new(seed, 17), &mut keys, &mut expiring),
             false => Vec::new(),
         };
@@ -294,7 +294,7 @@ impl Plan {
             keys,
             expiring,
             groups,
-            has_tokens: sends_tokens(seed, TOKENS_FROM),
+            has_tokens: sends_tokens(seed, TOKENS_FROM) || has_visits(seed),
             has_holds: sends_holds(seed, HOLDS_FROM),
             has_transactions: sends_tokens(seed, TRANSACTIONS_FROM),
             value_bytes_max,

@@ -22,13 +22,14 @@ mod shop;
 use boards::{Ask, Boards};
 use hall::Hall;
 use replies::{Reply, command, take_reply};
-use shop::{PLACES, Shops, Then};
+use shop::{Shops, Then};
 
 /// Slots of a partition.
 const PARTITION_SLOTS: u16 = SLOTS / PARTITIONS as u16;
 
 /// What every long run with visits meets.
 pub const MUST_MEET: &[&str] = &[
+    "board watched and changed",
     "boards told",
     "boards told of all",
     "deed of unknown outcome",
@@ -130,7 +131,7 @@ pub(crate) enum Next {
 }
 
 /// Slots of one shard, whatever the number of shards.
-fn slots_of_one_shard(random: &mut Random) -> [u16; PLACES] {
+fn slots_of_one_shard<const N: usize>(random: &mut Random) -> [u16; N] {
     let partitions = random.pick(&[
         (0, 63),
         (64, 84),
@@ -155,18 +156,16 @@ impl Visits {
             true => 14,
             false => random.pick(&[14, 40]),
         };
-        let board = u16::try_from(random.below(SLOTS.into())).expect("a slot");
-        let mut used: BTreeSet<u16> = others.iter().map(|slot| slot / PARTITION_SLOTS).collect();
-        used.extend(
-            slots
-                .iter()
-                .chain([&board])
-                .map(|slot| slot / PARTITION_SLOTS),
-        );
-        let hall = loop {
-            let partition = u16::try_from(random.below(256)).expect("small");
-            if !used.contains(&partition) {
-                break partition;
+        let used: Vec<u16> = others
+            .iter()
+            .chain(&slots)
+            .map(|it| it / PARTITION_SLOTS)
+            .collect();
+        let (hall, boards_at) = loop {
+            let [slot, sequence] = slots_of_one_shard(&mut random);
+            let hall = slot / PARTITION_SLOTS;
+            if !used.contains(&hall) && sequence / PARTITION_SLOTS != hall {
+                break (hall, [slot, sequence]);
             }
         };
         let count = random.index(3) + ROLES.len() - 2;
@@ -183,7 +182,7 @@ impl Visits {
         Visits {
             visitors: ROLES[..count].iter().map(visitor).collect(),
             shops: Shops::new(shops, slots, names_max),
-            boards: Boards::new(boards, board),
+            boards: Boards::new(boards, boards_at),
             hall: Hall::new(acts, hall),
             met: MUST_MEET.iter().map(|&what| (what, 0)).collect(),
             random,
@@ -250,7 +249,7 @@ impl Visits {
             Role::Shopper | Role::Inside => 250_000,
         };
         let task = match self.random.chance(share) {
-            true => Task::Board(self.boards.begin(role != Role::Shopper)),
+            true => Task::Board(self.boards.begin(role != Role::Shopper, now_us)),
             false => Task::Deed(self.shops.begin(now_us)),
         };
         self.ask_for(visitor, task)
@@ -330,7 +329,12 @@ impl Visits {
                     return Err(format!("visitor {visitor} is greeted by {text}"));
                 }
             }
-            Task::Board(_) => {}
+            Task::Board(mut ask) => {
+                let more = self.boards.answered(&mut ask, &replies, now_us)?;
+                if !more.is_empty() {
+                    return Ok(Next::Asks(self.asks(visitor, Task::Board(ask), &more)));
+                }
+            }
             Task::Deed(number) => {
                 if self.shops.is_over(number) {
                     self.visitors[visitor].task = None;
@@ -400,6 +404,11 @@ impl Visits {
         self.boards.ended(link);
     }
 
+    /// A connection is to be told of a key, or that all have changed.
+    pub(crate) fn noticed(&mut self, link: usize, key: Option<&[u8]>) {
+        self.boards.noticed(link, key);
+    }
+
     /// Keys of the last look.
     pub(crate) fn looks(&self) -> usize {
         self.shops.looks() + self.hall.looks()
@@ -422,6 +431,8 @@ impl Visits {
 
     /// Holds what is left against what was told.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
+        self.met
+            .insert("board watched and changed", self.boards.nulls);
         self.met.insert("boards told", self.boards.told);
         self.met.insert("boards told of all", self.boards.told_all);
         self.met.insert("flush of a partition", self.hall.flushes);

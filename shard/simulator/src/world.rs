@@ -409,7 +409,16 @@ impl World {
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
         let oracle = oracle_of(&plan);
-        let visiting = visiting_of(seed, &plan);
+        let sales = plan.has_tokens.then(|| {
+            let mut random = Random::new(seed, 19);
+            let tags = distinct_tags(&mut random, "till");
+            let sales = Sales::new(random, &tags);
+            match plan::has_visits(seed) {
+                true => sales.with_texts(),
+                false => sales,
+            }
+        });
+        let visiting = visiting_of(seed, &plan, sales.as_ref());
         let visitors = visiting.as_ref().map_or(0, |it| it.visits.visitors());
         let clients = (0..plan.clients + visitors)
             .map(|_| Client {
@@ -419,11 +428,6 @@ impl World {
                 scan: None,
             })
             .collect();
-        let sales = plan.has_tokens.then(|| {
-            let mut random = Random::new(seed, 19);
-            let tags = distinct_tags(&mut random, "till");
-            Sales::new(random, &tags)
-        });
         let may_fail = oracle.may_fail_to_read;
         let holds = plan.has_holds.then(|| holds::holds_of(seed, may_fail));
         let transactions = plan
@@ -743,13 +747,17 @@ fn code_of(event: &Event) -> u64 {
     }
 }
 
-/// The visitors of a run, if it has some. Keys of sales and the like stand beside them in no seed
-/// that has a hall.
-fn visiting_of(seed: u64, plan: &Plan) -> Option<Visiting> {
+/// The visitors of a run, if it has some. Holds and transactions stand beside them in no seed: their
+/// keys might be flushed.
+fn visiting_of(seed: u64, plan: &Plan, sales: Option<&Sales>) -> Option<Visiting> {
     if !plan::has_visits(seed) {
         return None;
     }
-    let slots: Vec<u16> = plan.keys.iter().map(|(_, slot, _, _)| *slot).collect();
+    let tills = sales
+        .iter()
+        .flat_map(|sales| (0..sales.tills()).map(|till| sales.slot(till)));
+    let slots = plan.keys.iter().map(|(_, slot, _, _)| *slot);
+    let slots: Vec<u16> = slots.chain(tills).collect();
     Some(Visiting::new(
         Random::new(seed, 51),
         &slots,

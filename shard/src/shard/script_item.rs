@@ -16,8 +16,10 @@ use penstock_net::script::{
 };
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
+use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
@@ -202,7 +204,7 @@ impl<P: Blocks> Shard<P> {
     fn note_script(&mut self, operation: &Operation<'_>, ran: &RanScript) {
         let execution = &mut self.execution;
         let data = execution.store.data_mut();
-        if data.changed_keys().is_none() {
+        if data.changed_keys().is_none() || is_planted(Bug::ScriptReadUntracked) {
             return;
         }
         // The port has noted what commands read. A script may stand behind MULTI.
@@ -228,6 +230,10 @@ impl<P: Blocks> Shard<P> {
         let protocol = protocol_of(request);
         let changed = ran.staged.changed();
         let mut keeps = ran.end == ScriptEnd::Answered;
+        if_planted!(
+            Bug::ScriptKeepsFailed,
+            keeps |= ran.end == ScriptEnd::Failed
+        );
         match ran.wants {
             Some(Wants::Cold(cold)) => match too_many_runs(request, ran) {
                 Some(text) => Replies::new(reply, protocol).error(text.as_bytes()),
@@ -269,7 +275,10 @@ impl<P: Blocks> Shard<P> {
                 .execution
                 .refuse_item(ASKED, operation, status, &NO_MESSAGES, out);
         };
-        let newest = ran.newest.as_ref();
+        let newest = ran
+            .newest
+            .as_ref()
+            .filter(|_| !is_planted(Bug::ScriptUngated));
         let waits = newest.filter(|it| it.lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
             // It has shown nothing that a record has made, but perhaps what a flush took away.
@@ -365,7 +374,7 @@ impl<P: Blocks> Shard<P> {
         let awaited = colds.last().filter(|_| is_named).copied().unwrap_or(cold);
         let (slot, uses) = (cold.slot, slots_of(&request, cold.slot));
         let disposition = self.park_script(awaited, uses, operation, slot, pieces.written());
-        if matches!(disposition, Disposition::Later) {
+        if matches!(disposition, Disposition::Later) && !is_planted(Bug::ScriptUnpinned) {
             self.execution.pin_homes(operation, uses, |hash| {
                 let met = ran.staged.keys().map(|key| hash.home_of(key));
                 met.chain(homes).collect()

@@ -1,17 +1,21 @@
 //! Boards: values that clients keep and are told of (CLIENT TRACKING).
 //!
 //! ```text
-//! {a} sequence: counts up    {a} board 0 .. 3: a number of the sequence, often with an expiry
+//! {a} sequence: counts up    {b} board 0 .. 3: a number of the sequence, often with an expiry
 //!   a script counts up and puts the number on a board, or takes a board away
+//!   {b} is of the partition that is flushed now and then, {a} is of the same shard
 //! ```
 //!
 //! The judge stands where bytes leave the node. It has for each client that tracks keys what that
 //! client would keep, and what the node has told since. What must hold:
 //!
-//! - When the answer to a change leaves, nobody keeps an older value of that board any more.
+//! - When the answer to a change leaves, all who keep an older value of that board have been told, as
+//!   far as the shard goes: the word may wait in their connections behind replies.
 //! - Whoever is shown another value than he keeps is told that his own has changed before anything
 //!   else that he asks for is answered. So no change and no expiry goes untold.
 //! - No board goes back.
+//! - EXEC is null if a watched board was put or taken away meanwhile, though it was not there before
+//!   and is not there now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,6 +48,8 @@ pub(super) enum Form {
     Del,
     /// PEXPIRE, which tells no number.
     Expire,
+    /// WATCH and GET, some rounds, and EXEC of a GET.
+    Watch,
 }
 
 /// What a client asks of a board.
@@ -51,6 +57,10 @@ pub(super) enum Form {
 pub(super) struct Ask {
     pub(super) form: Form,
     board: usize,
+    begin_us: u64,
+    /// Of a WATCH: when it was answered, and the rounds that are left.
+    watched_us: u64,
+    rounds: usize,
 }
 
 /// What one client keeps.
@@ -58,6 +68,8 @@ pub(super) struct Ask {
 struct Kept {
     /// The number of each board, or that there is none.
     boards: BTreeMap<usize, Option<i64>>,
+    /// Those of which its connection was told.
+    noticed: BTreeSet<usize>,
     /// Boards of which it must be told before anything else is answered.
     owed: BTreeSet<usize>,
     /// The highest number that it was shown.
@@ -67,19 +79,25 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct Boards {
     random: Random,
-    slot: u16,
+    /// Those of the boards and of the sequence.
+    slots: [u16; 2],
+    /// Changes that were answered: board, and when they may have been.
+    changes: Vec<(usize, u64, u64)>,
     /// Who tracks, by connection.
     kept: BTreeMap<usize, Kept>,
+    pub(super) nulls: u64,
     pub(super) told: u64,
     pub(super) told_all: u64,
 }
 
 impl Boards {
-    pub(super) fn new(random: Random, slot: u16) -> Self {
+    pub(super) fn new(random: Random, slots: [u16; 2]) -> Self {
         Boards {
             random,
-            slot,
+            slots,
+            changes: Vec::new(),
             kept: BTreeMap::new(),
+            nulls: 0,
             told: 0,
             told_all: 0,
         }
@@ -87,7 +105,7 @@ impl Boards {
 
     /// What the keys begin with.
     pub(super) fn prefix(&self) -> Vec<u8> {
-        [b"{", &tag_of(self.slot)[..], b"}"].concat()
+        [b"{", &tag_of(self.slots[0])[..], b"}"].concat()
     }
 
     fn key(&self, board: usize) -> Vec<u8> {
@@ -96,18 +114,25 @@ impl Boards {
     }
 
     /// What a client asks next; one that tracks keys reads more.
-    pub(super) fn begin(&mut self, tracks: bool) -> Ask {
+    pub(super) fn begin(&mut self, tracks: bool, now_us: u64) -> Ask {
         let form = match self.random.below(20) {
             0 if !tracks => Form::Del,
             1 if !tracks => Form::Expire,
-            2..12 if !tracks => Form::Put,
+            2..10 if !tracks => Form::Put,
+            10..14 if !tracks => Form::Watch,
             2..4 => Form::Put,
             4..8 => Form::Group,
             8..12 => Form::Show,
             _ => Form::Get,
         };
         let board = self.random.index(BOARDS);
-        Ask { form, board }
+        Ask {
+            form,
+            board,
+            begin_us: now_us,
+            watched_us: 0,
+            rounds: self.random.index(6),
+        }
     }
 
     pub(super) fn script(&self, ask: Ask) -> Option<&'static str> {
@@ -125,11 +150,12 @@ impl Boards {
             Form::Get => vec![get],
             Form::Group => vec![command(&[b"MULTI"]), get, command(&[b"EXEC"])],
             Form::Show => vec![command(&[eval, text, b"1", &key])],
+            Form::Watch => vec![command(&[b"WATCH", &key]), get],
             Form::Del => vec![command(&[b"DEL", &key])],
             Form::Expire => vec![command(&[b"PEXPIRE", &key, b"20"])],
             Form::Put => {
-                let sequence = [&self.prefix()[..], b"sequence"].concat();
-                let what: &[&[u8]] = &[b"set", b"set", b"del", b"1", b"30", b"2000", b"100000"];
+                let sequence = [b"{", &tag_of(self.slots[1])[..], b"}sequence"].concat();
+                let what: &[&[u8]] = &[b"set", b"del", b"1", b"1", b"30", b"2000", b"100000"];
                 let what = self.random.pick(what);
                 vec![command(&[eval, text, b"2", &sequence, &key, what])]
             }
@@ -165,7 +191,7 @@ impl Boards {
                 kept.owed
             ));
         }
-        let Some(Ask { form, board }) = ask else {
+        let Some(Ask { form, board, .. }) = ask else {
             return Ok(());
         };
         match (form, reply) {
@@ -183,7 +209,8 @@ impl Boards {
         let mut all = self.kept.iter();
         let old = all.find(|(_, kept)| {
             let value = kept.boards.get(&board).copied().flatten();
-            value.is_some_and(|value| value < number)
+            let is_old = value.is_some_and(|value| value < number);
+            is_old && !kept.noticed.contains(&board)
         });
         match old {
             None => Ok(()),
@@ -210,11 +237,72 @@ impl Boards {
             ));
         }
         *highest = number.unwrap_or(*highest);
+        kept.noticed.remove(&board);
         let before = kept.boards.insert(board, number);
         if before.is_some_and(|before| before != number) {
             kept.owed.insert(board);
         }
         Ok(())
+    }
+
+    /// A connection is to be told of a key, or that all have changed.
+    pub(super) fn noticed(&mut self, link: usize, key: Option<&[u8]>) {
+        let boards = (0..BOARDS).filter(|&board| key.is_none_or(|key| key == self.key(board)));
+        let boards: Vec<usize> = boards.collect();
+        if let Some(kept) = self.kept.get_mut(&link) {
+            kept.noticed.extend(boards);
+        }
+    }
+
+    /// A client has all replies to what it asked: what it asks then, if there is more.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn answered(
+        &mut self,
+        ask: &mut Ask,
+        replies: &[Reply],
+        now_us: u64,
+    ) -> Result<Vec<Vec<u8>>, String> {
+        let last = replies.last().expect("it asked for something");
+        if ask.form == Form::Put && matches!(last, Reply::Number(_)) {
+            self.changes.push((ask.board, ask.begin_us, now_us));
+        }
+        if ask.form != Form::Watch {
+            return Ok(Vec::new());
+        }
+        let key = self.key(ask.board);
+        if ask.watched_us == 0 {
+            if replies.iter().any(|it| matches!(it, Reply::Error(_))) {
+                ask.form = Form::Del;
+                return Ok(vec![command(&[b"UNWATCH"])]);
+            }
+            ask.watched_us = now_us;
+        }
+        let get = command(&[b"GET", &key]);
+        if ask.rounds > 0 {
+            ask.rounds -= 1;
+            return Ok(vec![get]);
+        }
+        if ask.begin_us < ask.watched_us {
+            // EXEC is sent now.
+            ask.begin_us = now_us;
+            return Ok(vec![command(&[b"MULTI"]), get, command(&[b"EXEC"])]);
+        }
+        let is_between = |&&(board, begin_us, end_us): &&(usize, u64, u64)| {
+            board == ask.board && begin_us > ask.watched_us && end_us < ask.begin_us
+        };
+        match (last, self.changes.iter().rev().find(is_between)) {
+            (Reply::Array(_), Some(change)) => Err(format!(
+                "EXEC was {last:?}, board {} was watched at {} us, and it was changed: {change:?}",
+                ask.board, ask.watched_us
+            )),
+            (Reply::Null, _) => {
+                self.nulls += 1;
+                Ok(Vec::new())
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// It is told of a key, or that all have changed.
@@ -227,6 +315,7 @@ impl Boards {
                 self.told_all += 1;
                 kept.boards.clear();
                 kept.owed.clear();
+                kept.noticed.clear();
             }
             [Reply::Bulk(name), Reply::Array(told)] if name == b"invalidate" => {
                 self.told += 1;
@@ -234,6 +323,7 @@ impl Boards {
                     if told.contains(&Reply::Bulk(key.clone())) {
                         kept.boards.remove(&board);
                         kept.owed.remove(&board);
+                        kept.noticed.remove(&board);
                     }
                 }
             }

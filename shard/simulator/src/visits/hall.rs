@@ -1,8 +1,8 @@
 //! A hall: keys of a partition of their own, which is flushed now and then. Items of the process
 //! itself ask for that, as the port for clients of Redis does.
 //!
-//! What must hold: whatever stood before a flush that was answered is never seen behind it, and
-//! whatever was answered behind it is there. Each value names the SET that wrote it, and each
+//! What must hold: whatever stood before a flush that was answered, or that somebody has seen, is
+//! never seen behind it, and whatever was answered behind it is there. Each value names the SET that wrote it, and each
 //! answer is held against the times of all of them.
 
 use penstock_net::level::AckLevel;
@@ -42,6 +42,8 @@ struct Act {
     may_be: bool,
     /// It has.
     is_done: bool,
+    /// It has found nothing.
+    is_absent: bool,
 }
 
 /// The keys of a partition, and all that was asked of them.
@@ -96,6 +98,7 @@ impl Hall {
             end_us: u64::MAX,
             may_be: true,
             is_done: false,
+            is_absent: false,
         });
         self.acts.len() - 1
     }
@@ -168,7 +171,10 @@ impl Hall {
         (act.end_us, act.is_done) = (now_us.min(act.end_us), true);
         match form {
             Form::Flush => self.flushes += 1,
-            Form::Get if is_absent => return self.judge_absent(number),
+            Form::Get if is_absent => {
+                act.is_absent = true;
+                return self.judge_absent(number);
+            }
             Form::Get => return self.judge_seen(number, item.value),
             Form::Set | Form::Del => {}
         }
@@ -190,8 +196,8 @@ impl Hall {
         }
         let mut acts = self.acts.iter().enumerate();
         let ended = acts.find(|(at, act)| {
-            let is_end = act.form == Form::Flush
-                || matches!(act.form, Form::Set | Form::Del) && act.key == read.key;
+            let is_of_key = act.key == read.key && (act.form != Form::Get || act.is_absent);
+            let is_end = act.form == Form::Flush || is_of_key;
             let is_between = set.end_us < act.begin_us && act.end_us < read.begin_us;
             *at != by && is_end && act.is_done && is_between
         });

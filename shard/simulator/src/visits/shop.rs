@@ -339,6 +339,10 @@ impl Shops {
             return self.watched(number, replies, now_us);
         }
         if let Reply::Error(text) = last {
+            // All keys that it names are kept in memory until it ends.
+            if text.starts_with("TRYAGAIN") {
+                return Err("it is to end".into());
+            }
             let is_void = form == Form::Void && text.starts_with("EXECABORT");
             let is_failed = form == Form::Failing && text.contains("on purpose");
             let is_known = is_void || is_failed || is_not_done(text);
@@ -690,13 +694,6 @@ fn number_of(seen: &[Option<Vec<u8>>], place: usize) -> Result<i64, String> {
 
 /// Whether an error says that nothing was executed.
 pub(super) fn is_not_done(text: &str) -> bool {
-    let heads = [
-        "BUSY",
-        "OOM",
-        "TRYAGAIN",
-        "NOSCRIPT",
-        "EXECABORT",
-        "CROSSSLOT",
-    ];
+    let heads = ["BUSY", "OOM", "NOSCRIPT", "EXECABORT", "CROSSSLOT"];
     heads.iter().any(|head| text.starts_with(head))
 }

@@ -356,6 +356,9 @@ impl World {
             if self.links[link].is_closed || !self.is_run(self.links[link].run) {
                 continue;
             }
+            if let Some(visiting) = &mut self.visiting {
+                visiting.visits.noticed(link, key.as_deref());
+            }
             let message = key.map(|key| {
                 let of = (Kind::Channel, &b"__redis__:invalidate"[..], &key[..]);
                 Message::new(of, &<_>::default(), usize::MAX).expect("there is room")

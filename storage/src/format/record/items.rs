@@ -1,6 +1,7 @@
 //! The items of the extension area of a part: whether the part may have them.
 
 use crate::format::extension::{self, EFFECTS_BYTES_MAX, Group};
+use crate::planted::{Bug, is_planted};
 
 use super::{FLAG_EXTENSION, PartKind, PartView};
 
@@ -26,7 +27,7 @@ impl PartView<'_> {
     pub fn group(&self) -> Option<Group> {
         match self.bytes[9] & FLAG_EXTENSION {
             0 => None,
-            _ if self.is_copy() => None,
+            _ if self.is_copy() && !is_planted(Bug::CopyOfGroup) => None,
             _ => extension::group(self.extension()).flatten(),
         }
     }
