@@ -393,8 +393,6 @@ planted_bugs! {
     ScriptKeepsFailed = "script-keeps-failed",
     /// The answer of a script that changes nothing does not wait for what it shows.
     ScriptUngated = "script-ungated",
-    /// The keys that a script has read may leave memory before it runs again.
-    ScriptUnpinned = "script-unpinned",
     /// A watched key that came and went since counts as unchanged.
     WatchForgetsRemoved = "watch-forgets-removed",
     /// A start overlooks the marks of flushes.

@@ -71,7 +71,6 @@ const BUGS_OF_VISITS: &[node_bugs::Bug] = &[
     node_bugs::Bug::CopyOfGroup,
     node_bugs::Bug::ScriptKeepsFailed,
     node_bugs::Bug::ScriptUngated,
-    node_bugs::Bug::ScriptUnpinned,
     node_bugs::Bug::WatchForgetsRemoved,
     node_bugs::Bug::FlushForgottenByStart,
     node_bugs::Bug::FlushForgottenBySnapshot,

@@ -51,9 +51,16 @@ fn clients_of_redis_find_what_they_were_answered() {
         coverage.add(&report.coverage);
     }
     let met: Vec<(String, u64)> = coverage.table().collect();
-    for what in ["group of several slots", "script over several slots", "boards told"] {
+    for what in [
+        "group of several slots",
+        "script over several slots",
+        "boards told",
+    ] {
         let count = met.iter().find(|(name, _)| name == what);
-        assert!(count.is_some_and(|(_, count)| *count > 10), "{what}: {count:?}");
+        assert!(
+            count.is_some_and(|(_, count)| *count > 10),
+            "{what}: {count:?}"
+        );
     }
 }
 

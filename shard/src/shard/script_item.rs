@@ -374,7 +374,7 @@ impl<P: Blocks> Shard<P> {
         let awaited = colds.last().filter(|_| is_named).copied().unwrap_or(cold);
         let (slot, uses) = (cold.slot, slots_of(&request, cold.slot));
         let disposition = self.park_script(awaited, uses, operation, slot, pieces.written());
-        if matches!(disposition, Disposition::Later) && !is_planted(Bug::ScriptUnpinned) {
+        if matches!(disposition, Disposition::Later) {
             self.execution.pin_homes(operation, uses, |hash| {
                 let met = ran.staged.keys().map(|key| hash.home_of(key));
                 met.chain(homes).collect()

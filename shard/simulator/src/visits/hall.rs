@@ -112,6 +112,11 @@ impl Hall {
         self.ask(Form::Get, key, now_us)
     }
 
+    /// Whether it flushes.
+    pub(crate) fn is_flush(&self, number: usize) -> bool {
+        self.acts[number].form == Form::Flush
+    }
+
     /// Writes a frame that asks for it.
     pub(crate) fn write(&self, number: usize, request: u64) -> Vec<u8> {
         let act = &self.acts[number];

@@ -15,6 +15,8 @@
 //!   than there is for sale.
 //! - Some order of all deeds and reads agrees with the lists, and with real time.
 
+use std::fmt;
+
 use penstock_net::slot::tag_of;
 
 use super::graph;
@@ -84,7 +86,6 @@ enum Outcome {
 }
 
 /// What a client has asked of a shop.
-#[derive(Debug)]
 pub(super) struct Deed {
     pub(super) shop: usize,
     pub(super) form: Form,
@@ -103,6 +104,32 @@ pub(super) struct Deed {
     seen_behind: Vec<Option<Vec<u8>>>,
     /// What was sold behind it, as its script tells.
     sold: Option<i64>,
+}
+
+impl fmt::Debug for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: &Option<Vec<u8>>| match value {
+            None => "?".to_string(),
+            Some(value) => value.escape_ascii().to_string(),
+        };
+        let texts = |seen: &[Option<Vec<u8>>]| seen.iter().map(text).collect::<Vec<_>>().join(" ");
+        write!(
+            f,
+            "{:?} of {} units on lists {:?} of shop {}, from {} to {} us: {:?}, behind {:?}, saw \
+             [{}], then [{}], sold {:?}",
+            self.form,
+            self.units,
+            self.lists,
+            self.shop,
+            self.begin_us,
+            self.end_us,
+            self.outcome,
+            self.behind,
+            texts(&self.seen),
+            texts(&self.seen_behind),
+            self.sold
+        )
+    }
 }
 
 impl Deed {

@@ -46,6 +46,8 @@ pub(super) struct Visiting {
     talks: BTreeMap<usize, Talk>,
     library: Library,
     readers: Rc<Readers>,
+    /// Chance of crashes behind a flush.
+    chance: Random,
     keys_max: usize,
     /// What the last look has asked for.
     pub(super) looked: usize,
@@ -55,6 +57,7 @@ impl Visiting {
     pub(super) fn new(mut random: Random, others: &[u16], has_short_values: bool) -> Self {
         let keys_max = random.pick(&[2, 5, 1_000]);
         Visiting {
+            chance: Random::new(random.bits(), 5),
             visits: Visits::new(random, others, has_short_values),
             talks: BTreeMap::new(),
             library: Library::new(),
@@ -170,8 +173,16 @@ impl World {
 
     fn send_act(&mut self, link: usize, act: usize) {
         let request = self.next_request(link);
-        let visiting = self.visiting.as_ref().expect("it has a hall");
+        let visiting = self.visiting.as_mut().expect("it has a hall");
         let bytes = visiting.visits.hall.write(act, request);
+        // What others see of a flush must not be taken back.
+        let meets_crash = visiting.visits.hall.is_flush(act) && visiting.chance.chance(150_000);
+        if meets_crash && self.phase == Phase::Traffic {
+            let soon_us = 4 * self.plan.network_us + 2 * self.plan.disk_us.0;
+            let visiting = self.visiting.as_mut().expect("it has a hall");
+            let when_us = self.now_us + visiting.chance.within(1, soon_us);
+            self.at(when_us, super::Event::EarlyCrash { run: self.run });
+        }
         let state = &mut self.links[link];
         state.alone = None;
         state
