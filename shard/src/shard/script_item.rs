@@ -16,7 +16,6 @@ use penstock_net::script::{
 };
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
-use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
@@ -230,10 +229,6 @@ impl<P: Blocks> Shard<P> {
         let protocol = protocol_of(request);
         let changed = ran.staged.changed();
         let mut keeps = ran.end == ScriptEnd::Answered;
-        if_planted!(
-            Bug::ScriptKeepsFailed,
-            keeps |= ran.end == ScriptEnd::Failed
-        );
         match ran.wants {
             Some(Wants::Cold(cold)) => match too_many_runs(request, ran) {
                 Some(text) => Replies::new(reply, protocol).error(text.as_bytes()),

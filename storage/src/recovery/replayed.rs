@@ -2,10 +2,8 @@
 
 use crate::format::contents::History;
 use crate::format::extension::EffectsArea;
-use crate::format::extension::Group;
 use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::{is_epochs, is_indexed, is_local, is_system};
-use crate::if_planted;
 use crate::memory::budget::Budget;
 use crate::memory::index::entry::{Candidate, CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
@@ -253,12 +251,6 @@ impl Replayed {
         place: Place,
         mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
     ) -> Result<(), E> {
-        let is_last = |group: Group| group.ordinal + 1 == group.count;
-        if_planted!(
-            Bug::GroupInPart,
-            part.group().is_some_and(is_last),
-            return Ok(())
-        );
         self.time_ms = self.time_ms.max(part.time_ms());
         if is_system(part.key()) && !self.replay_system(home_of, part, place) {
             return Ok(());

@@ -9,13 +9,13 @@
 //! The judge stands where bytes leave the node. It has for each client that tracks keys what that
 //! client would keep, and what the node has told since. What must hold:
 //!
-//! - When the answer to a change leaves, all who keep an older value of that board have been told, as
-//!   far as the shard goes: the word may wait in their connections behind replies.
+//! - When the answer to a change leaves, all who keep an older value of that board have been told,
+//!   as far as the shard goes: the word may wait in their connections behind replies.
 //! - Whoever is shown another value than he keeps is told that his own has changed before anything
 //!   else that he asks for is answered. So no change and no expiry goes untold.
 //! - No board goes back.
-//! - EXEC is null if a watched board was put or taken away meanwhile, though it was not there before
-//!   and is not there now.
+//! - EXEC is null if a watched board was put or taken away meanwhile, though it was not there
+//!   before and is not there now.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,8 +2,8 @@
 //! itself ask for that, as the port for clients of Redis does.
 //!
 //! What must hold: whatever stood before a flush that was answered, or that somebody has seen, is
-//! never seen behind it, and whatever was answered behind it is there. Each value names the SET that wrote it, and each
-//! answer is held against the times of all of them.
+//! never seen behind it, and whatever was answered behind it is there. Each value names the SET
+//! that wrote it, and each answer is held against the times of all of them.
 
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;

@@ -90,17 +90,8 @@ impl World {
                 let link = self.clients[0].link.expect("all are connected");
                 self.send_page(0, link);
             }
-            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_sales_left() => {
-                self.look_at_sales();
-            }
-            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_holds_left() => {
-                self.look_at_holds();
-            }
-            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_banks_left() => {
-                self.look_at_banks();
-            }
-            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_visits_left() => {
-                self.look_at_visits();
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_others_left() => {
+                self.look_at_others();
             }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
@@ -272,6 +263,24 @@ impl World {
             .collect();
         self.looked_at += plans.len();
         self.send_batch(link, AckLevel::Disk, plans);
+    }
+
+    /// Whether the last look has not read all keys that have judges of their own.
+    fn has_others_left(&self) -> bool {
+        self.has_sales_left()
+            || self.has_holds_left()
+            || self.has_banks_left()
+            || self.has_visits_left()
+    }
+
+    /// Reads some of them.
+    fn look_at_others(&mut self) {
+        match () {
+            () if self.has_sales_left() => self.look_at_sales(),
+            () if self.has_holds_left() => self.look_at_holds(),
+            () if self.has_banks_left() => self.look_at_banks(),
+            () => self.look_at_visits(),
+        }
     }
 
     fn strike(&mut self, blow: Blow) {

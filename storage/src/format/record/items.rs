@@ -20,6 +20,11 @@ pub(super) fn are_sound(part: &PartView<'_>, area: &[u8]) -> bool {
 }
 
 impl PartView<'_> {
+    /// Whether it is the first part of the last record of a group.
+    pub(crate) fn is_last_of_group(&self) -> bool {
+        self.group().is_some_and(|it| it.ordinal + 1 == it.count)
+    }
+
     /// The place of its record in a group, if the part tells: the first part of such a record does.
     /// A copy by cleaning is of no group.
     #[inline]
