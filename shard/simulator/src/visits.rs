@@ -27,6 +27,9 @@ use shop::{Shops, Then};
 /// Slots of a partition.
 const PARTITION_SLOTS: u16 = SLOTS / PARTITIONS as u16;
 
+/// Partitions that are looked at for one that nobody uses, at most.
+const PARTITIONS_TRIED_MAX: usize = 1_000;
+
 /// What every long run with visits meets.
 pub const MUST_MEET: &[&str] = &[
     "board watched and changed",
@@ -161,13 +164,15 @@ impl Visits {
             .chain(&slots)
             .map(|it| it / PARTITION_SLOTS)
             .collect();
-        let (hall, boards_at) = loop {
+        let free = |_| {
             let [slot, sequence] = slots_of_one_shard(&mut random);
             let hall = slot / PARTITION_SLOTS;
-            if !used.contains(&hall) && sequence / PARTITION_SLOTS != hall {
-                break (hall, [slot, sequence]);
-            }
+            let is_free = !used.contains(&hall) && sequence / PARTITION_SLOTS != hall;
+            is_free.then_some((hall, [slot, sequence]))
         };
+        let (hall, boards_at) = (0..PARTITIONS_TRIED_MAX)
+            .find_map(free)
+            .expect("few partitions are used");
         let count = random.index(3) + ROLES.len() - 2;
         let visitor = |&role: &Role| Visitor {
             role,
