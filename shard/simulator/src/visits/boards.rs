@@ -14,8 +14,8 @@
 //! - Whoever is shown another value than he keeps is told that his own has changed before anything
 //!   else that he asks for is answered. So no change and no expiry goes untold.
 //! - No board goes back.
-//! - EXEC is null if a watched board was put or taken away meanwhile, though it was not there
-//!   before and is not there now.
+//! - EXEC is null if a watched board was put meanwhile, though it was not there before and is not
+//!   there now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,11 @@ use super::replies::{Reply, command};
 use crate::random::Random;
 
 const BOARDS: usize = 4;
+
+/// Takes a board away.
+const DEL: &str = "del";
+/// What becomes of a board: it stays, it goes, or it expires within so many milliseconds.
+const WHATS: &[&str] = &["set", DEL, "1", "1", "30", "2000", "100000"];
 
 /// KEYS are the sequence and the board, ARGV what becomes of it.
 pub(super) const PUT: &str = "\
@@ -58,6 +63,8 @@ pub(super) struct Ask {
     pub(super) form: Form,
     board: usize,
     begin_us: u64,
+    /// What becomes of the board, as the script is told.
+    what: &'static str,
     /// Of a WATCH: when it was answered, and the rounds that are left.
     watched_us: u64,
     rounds: usize,
@@ -130,6 +137,7 @@ impl Boards {
             form,
             board,
             begin_us: now_us,
+            what: self.random.pick(WHATS),
             watched_us: 0,
             rounds: self.random.index(6),
         }
@@ -155,9 +163,14 @@ impl Boards {
             Form::Expire => vec![command(&[b"PEXPIRE", &key, b"20"])],
             Form::Put => {
                 let sequence = [b"{", &tag_of(self.slots[1])[..], b"}sequence"].concat();
-                let what: &[&[u8]] = &[b"set", b"del", b"1", b"1", b"30", b"2000", b"100000"];
-                let what = self.random.pick(what);
-                vec![command(&[eval, text, b"2", &sequence, &key, what])]
+                vec![command(&[
+                    eval,
+                    text,
+                    b"2",
+                    &sequence,
+                    &key,
+                    ask.what.as_bytes(),
+                ])]
             }
         }
     }
@@ -265,7 +278,9 @@ impl Boards {
         now_us: u64,
     ) -> Result<Vec<Vec<u8>>, String> {
         let last = replies.last().expect("it asked for something");
-        if ask.form == Form::Put && matches!(last, Reply::Number(_)) {
+        // Taking away what is not there changes nothing.
+        let puts = ask.form == Form::Put && ask.what != DEL;
+        if puts && matches!(last, Reply::Number(_)) {
             self.changes.push((ask.board, ask.begin_us, now_us));
         }
         if ask.form != Form::Watch {
