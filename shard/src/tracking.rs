@@ -5,7 +5,9 @@
 //! notes what changes in a step ([`ChangedKeys`]), and tells it when the step ends. No answer of
 //! the step has left then. While nobody wants to know, a step costs two branches, and a change one.
 
+use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Data, Noted, Store, Writer};
 
 use crate::cluster::ClusterMember;
@@ -85,6 +87,11 @@ impl Tracking {
         linked: Option<&ClusterMember<P::Block>>,
         ends_turn: bool,
     ) {
+        if_planted!(
+            Bug::InvalidatedLate,
+            store.data().time_ms().is_multiple_of(2),
+            return
+        );
         if store.data_mut().changed_keys().is_some() {
             self.notify(store, linked, ends_turn);
         }
@@ -126,7 +133,7 @@ impl Tracking {
             }
         }
         changed.clear();
-        if ends_turn {
+        if ends_turn && !is_planted(Bug::ExpiryUntold) {
             self.next_expiry_ms = tracker.expire(time_ms);
         }
     }

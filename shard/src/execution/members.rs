@@ -6,7 +6,7 @@ use penstock_net::reply::{ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAGS_AT};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::version::partition_of;
 
 use crate::execution::Execution;
@@ -25,7 +25,8 @@ impl<P: Blocks> Execution<P> {
     #[inline]
     pub(crate) fn gate_of(&mut self, level: AckLevel, lsn: Lsn, operations: u64) -> Lsn {
         // Who does not find a key may see what a flush has done.
-        let lsn = lsn.max(self.store.data().flushes().lsn());
+        let flushed = self.store.data().flushes().lsn();
+        let lsn = planted::or(Bug::FlushUngated, lsn, lsn.max(flushed));
         let log = self.store.log_mut();
         if level >= AckLevel::Disk && !is_planted(Bug::AckEarly) {
             if lsn <= log.durable() {

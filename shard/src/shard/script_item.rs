@@ -18,6 +18,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
@@ -202,7 +203,7 @@ impl<P: Blocks> Shard<P> {
     fn note_script(&mut self, operation: &Operation<'_>, ran: &RanScript) {
         let execution = &mut self.execution;
         let data = execution.store.data_mut();
-        if data.changed_keys().is_none() {
+        if data.changed_keys().is_none() || is_planted(Bug::ScriptReadUntracked) {
             return;
         }
         // The port has noted what commands read. A script may stand behind MULTI.
@@ -269,7 +270,10 @@ impl<P: Blocks> Shard<P> {
                 .execution
                 .refuse_item(ASKED, operation, status, &NO_MESSAGES, out);
         };
-        let newest = ran.newest.as_ref();
+        let newest = ran
+            .newest
+            .as_ref()
+            .filter(|_| !is_planted(Bug::ScriptUngated));
         let waits = newest.filter(|it| it.lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
             // It has shown nothing that a record has made, but perhaps what a flush took away.

@@ -13,6 +13,7 @@ use crate::format::record::ValueKind;
 use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
+use crate::planted::{Bug, is_planted};
 use crate::store::changed_keys::{ChangedKeys, Noted};
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
@@ -268,6 +269,7 @@ impl Data {
         }
         match (cell, &self.removals) {
             (Some(id), _) => self.keys.version(id) > since,
+            (None, Some(_)) if is_planted(Bug::WatchForgetsRemoved) => false,
             (None, Some(removals)) => removals.may_have_changed(slot, hash, since.sequence),
             (None, None) => true,
         }

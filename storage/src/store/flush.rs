@@ -20,7 +20,9 @@
 
 use crate::format::record::KindedValue;
 use crate::format::system_key::FLUSH_VALUE;
+use crate::if_planted;
 use crate::log::room::{Purpose, Room};
+use crate::planted::{Bug, is_planted};
 use crate::store::commit::{Committed, NoRoom};
 use crate::store::data::Data;
 use crate::store::flush_marks::{Flushes, fall, horizon_beside};
@@ -66,6 +68,7 @@ impl Data {
     /// file is in the log, the mark must stay where it is.
     #[must_use]
     pub(crate) fn files_of_marks(&self) -> Vec<FileId> {
+        if_planted!(Bug::FlushMarkMoved, return Vec::new());
         let marks = self.flushes.marks.iter().flatten();
         let parts = marks.flat_map(|home| self.keys.entries().candidates(home.slot, home.hash));
         let places = parts.filter_map(|part| self.keys.place_of(part.home));

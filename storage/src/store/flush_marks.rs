@@ -48,6 +48,11 @@ impl Flushes {
         self.marks.iter().flatten().count()
     }
 
+    /// Whether a key of this slot and hash is a mark.
+    pub(crate) fn is_mark(&self, home: KeyHome) -> bool {
+        self.marks[partition_of(home.slot)] == Some(home)
+    }
+
     /// A key of this slot and hash has left the index.
     pub(crate) fn forget(&mut self, home: KeyHome) {
         let mark = &mut self.marks[partition_of(home.slot)];

@@ -477,7 +477,10 @@ impl World {
         }
     }
 
-    fn serve(&mut self, cores: Vec<Core>) {
+    fn serve(&mut self, mut cores: Vec<Core>) {
+        if let Some(visiting) = &mut self.visiting {
+            visiting.starts(&mut cores);
+        }
         self.was_clean = false;
         self.run += 1;
         self.taken_over = 0;
@@ -592,6 +595,7 @@ impl World {
         for link in 0..self.links.len() {
             if !self.links[link].is_closed {
                 self.links[link].is_closed = true;
+                self.end_visit(link);
                 let delay_us = if is_silent {
                     self.network.within(1_000, 500_000)
                 } else {

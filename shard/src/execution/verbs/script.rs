@@ -13,10 +13,12 @@ use penstock_net::resp::{
 use penstock_net::script::{ScriptAccess, ScriptName, ScriptRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::version::Version;
+use penstock_storage::if_planted;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Found, Store};
 
 use crate::publisher::{Publisher, SCRIPT_STEPS_MAX};
@@ -296,7 +298,13 @@ impl Interpreter<'_> {
             source,
             is_stopped: false,
         };
-        scripts.run(&run, &mut calls, reply)
+        let end = scripts.run(&run, &mut calls, reply);
+        if_planted!(
+            Bug::ScriptKeepsFailed,
+            end == ScriptEnd::Failed,
+            return ScriptEnd::Answered
+        );
+        end
     }
 }
 
