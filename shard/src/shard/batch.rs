@@ -199,14 +199,10 @@ impl<P: Blocks> Shard<P> {
             true => Disposition::Postponed,
             false => self.operation(now, &operation, &mut run.out),
         };
-        match disposition {
+        let passed = match disposition {
             Disposition::Answered(lsn) => {
                 run.depends_on(lsn);
-                let passed = run.passed();
-                match self.execution.slice.is_over() {
-                    true => Passed::Stop(Progress::NoRoom),
-                    false => passed,
-                }
+                run.passed()
             }
             Disposition::Busy => {
                 run.is_busy = true;
@@ -226,6 +222,12 @@ impl<P: Blocks> Shard<P> {
                 Passed::Again
             }
             Disposition::Outgrown(_) => self.waits_for_much(run),
+        };
+        match passed {
+            Passed::On | Passed::Stop(_) if self.execution.slice.is_over() => {
+                Passed::Stop(Progress::NoRoom)
+            }
+            passed => passed,
         }
     }
 
