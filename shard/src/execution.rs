@@ -19,6 +19,7 @@ mod refusals;
 pub(crate) mod repeats;
 pub(crate) mod scans;
 pub(crate) mod settings;
+pub(crate) mod slice;
 mod tokens;
 mod turn;
 pub(crate) mod verbs;
@@ -30,6 +31,7 @@ use penstock_storage::store::Store;
 use crate::accounts::stats::Stats;
 use crate::chores::Chores;
 use crate::cluster::ClusterMember;
+use crate::execution::slice::Slice;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
 use crate::keyspaces::Keyspaces;
@@ -68,4 +70,6 @@ pub struct Execution<P: Blocks> {
     /// Room for the reply of a script, and for the APPLY that it becomes.
     pub(crate) script_reply: ReplyBuffer,
     pub(crate) script_item: Vec<u8>,
+    /// What the scripts of this event have taken.
+    pub(crate) slice: Slice,
 }

@@ -43,6 +43,7 @@ use crate::chores::Chores;
 use crate::cluster::ClusterMember;
 use crate::event::{Event, Fatal, Outbox};
 use crate::execution::Execution;
+use crate::execution::slice::Slice;
 use crate::execution::verbs::KeyHash;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
@@ -120,6 +121,7 @@ impl<P: Blocks> Shard<P> {
             tracking: Tracking::default(),
             script_reply: ReplyBuffer::default(),
             script_item: Vec::new(),
+            slice: Slice::default(),
             phase: Phase::default(),
             setup: Setup::new(config, store.log().config().record_bytes_max),
             store,

@@ -104,6 +104,10 @@ impl Dispatcher<'_> {
         if let Some(text) = AnswerReader::error(self.reply) {
             return failed(lua, mark, text);
         }
+        if let Some(number) = AnswerReader::integer(self.reply) {
+            self.meter.charge_bytes(self.reply.len())?;
+            return Ok(Value::Integer(number));
+        }
         self.meter.charge_bytes(self.reply.len())?;
         let bytes = self.reply.len().saturating_mul(TABLE_BYTES_PER_BYTE);
         self.meter.check_room(lua, bytes)?;

@@ -201,7 +201,11 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         monoio::spawn(deliver_mail(Rc::clone(&core), entry_port, resp.messages));
         host = Some(entry);
     }
-    monoio::spawn(read_mail(Rc::clone(&core), start.inbox, host));
+    let post = Rc::new(Post {
+        inbox: start.inbox,
+        resp: host,
+    });
+    monoio::spawn(read_mail(Rc::clone(&core), Rc::clone(&post)));
     if !core.spin.limit().is_zero() {
         let echo = Rc::new(Signal::default());
         monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
@@ -222,7 +226,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         ));
     }
     core.turn.set();
-    monoio::spawn(turns(Rc::clone(&core)));
+    monoio::spawn(turns(Rc::clone(&core), post));
     let _ = start.reports.send(Report::Ready);
     Ok(core)
 }
@@ -258,9 +262,13 @@ async fn farewell(core: &Core, shard: u16) {
 }
 
 /// Runs the turn whenever something happened, and when the shard's next deadline comes.
-async fn turns(core: Rc<Core>) {
+///
+/// Another thread wakes a task of this one when the loop rests, and not before: while tasks are
+/// ready all the time, [`read_mail`] would never run. So each round takes the mail in, too.
+async fn turns(core: Rc<Core>, post: Rc<Post>) {
     let mut timer: Option<(u64, Pin<Box<monoio::time::Sleep>>)> = None;
     poll_fn(|context| {
+        post.take_all(&core);
         loop {
             let is_due = core.turn.poll(context).is_ready();
             let is_late = timer
@@ -315,49 +323,66 @@ async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
     }
 }
 
-/// Takes in what other threads send.
-async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>, resp: Option<Rc<RespHost>>) {
-    while let Ok(first) = inbox.recv_async().await {
-        let mut letter = Some(first);
-        while let Some(next) = letter {
-            match next {
-                Letter::Mail(mail) => {
-                    core.step(Event::Mail(mail));
-                }
-                Letter::Spare(outcome) => {
-                    let now = core.now();
-                    let told = core.engine.borrow_mut().take_spare(now, outcome);
-                    if let Some(text) = told {
-                        warn!(shard = core.shard, "{text}");
-                    }
-                    core.turn.set();
-                }
-                Letter::Plan(plan) => {
-                    core.step(Event::Plan(plan));
-                }
-                Letter::Schema(schema) => {
-                    if let Some(host) = &resp {
-                        host.serve_schema(Arc::clone(&schema));
-                    }
-                    core.step(Event::Schema(schema));
-                }
-                Letter::Users(users) => {
-                    core.step(Event::Users(users));
-                }
-                Letter::Link(proven) => add_link(&core, *proven),
-                Letter::TailKept(partition, link) => {
-                    core.step(Event::DivergedKept { partition, link });
-                }
-                Letter::Stop => {
-                    core.step(Event::Stop);
-                }
-                Letter::Leave => {
-                    core.is_leaving.set(true);
-                    core.leave.set();
-                }
-            }
-            letter = inbox.try_recv().ok();
+/// What other threads send to a core.
+struct Post {
+    inbox: flume::Receiver<Letter>,
+    resp: Option<Rc<RespHost>>,
+}
+
+impl Post {
+    /// Takes in what is there.
+    fn take_all(&self, core: &Rc<Core>) {
+        let most = self.inbox.len();
+        for letter in self.inbox.try_iter().take(most) {
+            self.take(core, letter);
         }
+    }
+
+    fn take(&self, core: &Rc<Core>, letter: Letter) {
+        match letter {
+            Letter::Mail(mail) => {
+                core.step(Event::Mail(mail));
+            }
+            Letter::Spare(outcome) => {
+                let now = core.now();
+                let told = core.engine.borrow_mut().take_spare(now, outcome);
+                if let Some(text) = told {
+                    warn!(shard = core.shard, "{text}");
+                }
+                core.turn.set();
+            }
+            Letter::Plan(plan) => {
+                core.step(Event::Plan(plan));
+            }
+            Letter::Schema(schema) => {
+                if let Some(host) = &self.resp {
+                    host.serve_schema(Arc::clone(&schema));
+                }
+                core.step(Event::Schema(schema));
+            }
+            Letter::Users(users) => {
+                core.step(Event::Users(users));
+            }
+            Letter::Link(proven) => add_link(core, *proven),
+            Letter::TailKept(partition, link) => {
+                core.step(Event::DivergedKept { partition, link });
+            }
+            Letter::Stop => {
+                core.step(Event::Stop);
+            }
+            Letter::Leave => {
+                core.is_leaving.set(true);
+                core.leave.set();
+            }
+        }
+    }
+}
+
+/// Takes in what other threads send.
+async fn read_mail(core: Rc<Core>, post: Rc<Post>) {
+    while let Ok(first) = post.inbox.recv_async().await {
+        post.take(&core, first);
+        post.take_all(&core);
         core.watch(core.now());
     }
 }

@@ -71,14 +71,17 @@ impl<P: Blocks> Shard<P> {
         }
         let came_us = session.pause.take_since_us(step.now.us);
         let arrival = Arrival { id, came_us };
+        self.execution.slice.begin();
         let mut consumed = 0;
-        loop {
+        let taken = loop {
             match self.next_frame(step, arrival, &bytes[consumed..]) {
                 Taken::Bytes(taken) => consumed += taken,
-                Taken::Enough => return consumed,
-                Taken::All => return bytes.len(),
+                Taken::Enough => break consumed,
+                Taken::All => break bytes.len(),
             }
-        }
+        };
+        self.goes_on_behind_slice();
+        taken
     }
 
     /// Runs the frame at the front of the bytes that are left of a connection, if there is room for
@@ -93,6 +96,7 @@ impl<P: Blocks> Shard<P> {
         let Arrival { id, came_us } = arrival;
         if !self.front.sessions.has_room_for_replies(id)
             || !self.execution.requests.postponed.is_empty()
+            || self.execution.slice.is_over() && !rest.is_empty()
         {
             let expires_us = self.front.front_deadline_us(id, rest, came_us);
             if !self.front.sessions.may_expire(step.now.us, id, expires_us) {

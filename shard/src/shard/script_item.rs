@@ -22,7 +22,6 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
-use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
@@ -38,6 +37,9 @@ use crate::shard::Shard;
 const ASKED: Asked = Asked::Verb(Verb::Apply);
 /// Keys that a script meets whose effects run before it, at most; then it waits for the next turn.
 const FIRED_MAX: usize = 4;
+
+/// Bytes of a reply that are written in the time of a step.
+const REPLY_BYTES_PER_STEP: usize = 64;
 
 /// Why a script is BUSY that publishes.
 const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not taken leave no \
@@ -189,6 +191,8 @@ impl<P: Blocks> Shard<P> {
                 ..
             }) => Outcome::IsOf(slot),
             Some(ran) => {
+                let bytes = operation.item.len() + reply.len() / REPLY_BYTES_PER_STEP;
+                self.execution.slice.ran(bytes, ran.spent);
                 ran.touch(&mut self.execution.store);
                 self.note_script(operation, &ran);
                 let ended = self.end_script(now, operation, request, &ran, &mut reply, pieces);
@@ -254,15 +258,8 @@ impl<P: Blocks> Shard<P> {
             None => {}
         }
         let bytes = reply.len();
-        if bytes > SMALL_ANSWER_BYTES
-            && !self.has_room_for_more(operation.origin, operation.address.session)
-        {
-            // It runs outside its frame, and what was kept free for it is less.
-            let (status, outgrown) = (Status::Busy, Outgrown(bytes));
-            let out = pieces.written();
-            return self
-                .execution
-                .refuse_item(ASKED, operation, status, &outgrown, out);
+        if bytes > SMALL_ANSWER_BYTES && !self.has_room_for_long(operation) {
+            return Disposition::Outgrown(bytes);
         }
         let Ok(messages) = self.messages_of(ran, keeps) else {
             let (status, out) = (Status::Busy, pieces.written());
@@ -313,6 +310,13 @@ impl<P: Blocks> Shard<P> {
         }
         self.execution.script_item = item;
         disposition
+    }
+
+    /// Whether there is room for the long answer of a script.
+    fn has_room_for_long(&self, operation: &Operation<'_>) -> bool {
+        let is_full = || self.front.sessions.room_for_replies() == 0;
+        let is_refused = operation.origin == Origin::Here && is_full();
+        !is_refused && self.has_room_for_more(operation.origin, operation.address.session)
     }
 
     /// The messages of a script, if it keeps what it has staged.
