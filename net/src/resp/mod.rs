@@ -75,9 +75,13 @@ pub use host::{
     SlowCommand,
 };
 pub use message::{Kind, Message, MessageBytes};
+pub use key_state::{ExpiryLeft, KeyLeft};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use pushes::Push;
-pub use queued::{Evals, QueuedEnd, for_each_named_key, judge_script, protocol_of, run_queued};
+pub use queued::{
+    Evals, QueuedEnd, for_each_missing_key, for_each_named_key, judge_script, protocol_of,
+    run_queued,
+};
 pub use reply::{Protocol, Replies};
 pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;

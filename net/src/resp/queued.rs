@@ -10,6 +10,7 @@
 
 use crate::rights::{Denied, Need, Rights};
 use crate::script::{ScriptAccess, ScriptName, ScriptRequest};
+use crate::version::Version;
 
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
@@ -197,6 +198,19 @@ pub fn for_each_named_key(request: &ScriptRequest<'_>, mut visit: impl FnMut(&[u
             if let Some(command) = table::find(args.get(0)) {
                 for_each_key(command, args, &mut visit);
             }
+        }
+    }
+}
+
+/// The newest version of the partition of a key that was missing when it was watched, for each
+/// such key that an item names.
+pub fn for_each_missing_key(request: &ScriptRequest<'_>, mut visit: impl FnMut(&[u8], Version)) {
+    if request.script() != ScriptName::Commands {
+        return;
+    }
+    for (key, seen) in request.keys().zip(request.arguments()) {
+        if let Some(Seen::Absent(newest)) = Seen::read(seen) {
+            visit(key, newest);
         }
     }
 }

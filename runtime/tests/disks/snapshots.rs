@@ -86,6 +86,7 @@ fn snapshot(number: u64, to: u64) -> Vec<u8> {
         has_released: false,
         is_linked: false,
         has_marks: false,
+        has_redo: false,
         sequences: Box::new([1; 256]),
         segments: vec![CoveredSegment {
             sequence: 1,

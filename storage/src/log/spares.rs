@@ -23,6 +23,7 @@ impl<P: Blocks> Log<P> {
             .supply
             .is_kept_back(purpose, self.open.segment().is_some())
             || self.is_end_kept(purpose, bytes)
+            || self.is_reserved(purpose, bytes)
         {
             return self.no_room(purpose);
         }
@@ -43,6 +44,48 @@ impl<P: Blocks> Log<P> {
             let needed = self.supply.end_bytes(segment_bytes) + bytes as u64;
             self.open_segment_bytes_left() < needed
         })
+    }
+
+    /// Whether a record of this purpose would take what is reserved.
+    #[inline]
+    fn is_reserved(&self, purpose: Purpose, bytes: usize) -> bool {
+        let reserved_bytes = self.supply.reserved_bytes();
+        reserved_bytes > 0
+            && matches!(purpose, Purpose::Grow | Purpose::Keep)
+            && self.appendable_bytes() < reserved_bytes + (bytes + BLOCK_BYTES) as u64
+    }
+
+    /// Bytes that can be appended before another segment comes, the last spare left out.
+    fn appendable_bytes(&self) -> u64 {
+        let spares = self.supply.bytes().rev().skip(1);
+        self.open_segment_bytes_left() + spares.sum::<u64>()
+    }
+
+    /// Keeps room for records of so many `bytes` together, the longest of which has `longest_bytes`
+    /// of them: no record of another purpose than [`Purpose::Owed`] and cleaning takes it. They are
+    /// for `purpose`. What was reserved is given back by [`Log::unreserve`].
+    pub fn reserve(&mut self, purpose: Purpose, bytes: usize, longest_bytes: usize) -> Room {
+        if padded_bytes(longest_bytes) > self.config.frame_bytes && self.supply.has_short() {
+            if self.is_low() {
+                return self.no_room(purpose);
+            }
+            self.leave_short_segments();
+        }
+        let has_segment = self.open.segment().is_some();
+        let needed = self.supply.reserved_bytes() + reserved_bytes(bytes);
+        if self.supply.is_kept_back(purpose, has_segment)
+            || self.is_end_kept(purpose, bytes)
+            || self.appendable_bytes() < needed
+        {
+            return self.no_room(purpose);
+        }
+        self.supply.reserve(reserved_bytes(bytes));
+        Room::Yes
+    }
+
+    /// Gives back what was kept for records of so many bytes.
+    pub fn unreserve(&mut self, bytes: usize) {
+        self.supply.unreserve(reserved_bytes(bytes));
     }
 
     /// What to say to a record of this purpose when there is no room.
@@ -386,4 +429,9 @@ impl<P: Blocks> Log<P> {
     pub fn lacks_any_spare(&self) -> bool {
         self.supply.lacks_any()
     }
+}
+
+/// What is kept for records of so many bytes: their frames may be half empty.
+fn reserved_bytes(bytes: usize) -> u64 {
+    (padded_bytes(2 * bytes) + BLOCK_BYTES) as u64
 }

@@ -50,6 +50,7 @@ fn header(segments: Vec<CoveredSegment>) -> SnapshotHeader {
         has_released: false,
         is_linked: true,
         has_marks: false,
+        has_redo: false,
         sequences,
         segments,
     }

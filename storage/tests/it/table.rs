@@ -368,6 +368,7 @@ table! {
             has_released: false,
             is_linked: false,
             has_marks: false,
+        has_redo: false,
             sequences: Box::new([4; 256]),
             segments: vec![
                 covered(first, second.header.previous_end_offset),

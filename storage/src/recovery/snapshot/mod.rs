@@ -13,7 +13,7 @@ pub(crate) mod write;
 pub use coverage::Coverage;
 pub use format::{
     CHUNK_ENTRIES_MAX, COVERED_SEGMENTS_MAX, CoveredSegment, SNAPSHOT_MAGIC, SNAPSHOT_VERSION,
-    SNAPSHOT_VERSION_OF_MARKS, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotItem,
+    SNAPSHOT_VERSION_OF_MARKS, SNAPSHOT_VERSION_OF_REDO, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotItem,
     SnapshotName,
 };
 pub use load::load;

@@ -132,6 +132,7 @@ impl Taking {
             has_released: position.has_released,
             is_linked: history.is_linked,
             has_marks: store.data().flushes().marks() > 0,
+            has_redo: store.data().owed().records() > 0,
             sequences: history.sequences.clone(),
             segments,
         };
