@@ -32,6 +32,7 @@ use crate::chores::Chores;
 use crate::cluster::ClusterMember;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
+use crate::joint::Joint;
 use crate::keyspaces::Keyspaces;
 use crate::phase::Phase;
 use crate::programs::ProgramRunner;
@@ -50,6 +51,8 @@ pub struct Execution<P: Blocks> {
     pub(crate) phase: Phase,
     pub(crate) store: Store<P>,
     pub(crate) requests: Requests,
+    /// Changes over several shards.
+    pub(crate) joint: Joint,
     pub(crate) scans: Scans,
     pub(crate) keyspaces: Keyspaces,
     pub(crate) firing: Firing,

@@ -13,6 +13,7 @@ mod batch;
 mod completions;
 mod detached;
 mod frames;
+mod joint;
 mod leases;
 mod login;
 mod mailed;
@@ -47,6 +48,7 @@ use crate::execution::verbs::KeyHash;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
 use crate::front::Front;
+use crate::joint::Joint;
 use crate::keyspaces::{Done, Keyspaces};
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
@@ -106,6 +108,7 @@ impl<P: Blocks> Shard<P> {
         let front = Front::new(&config);
         let execution = Execution {
             requests: Requests::new(mail),
+            joint: Joint::default(),
             scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
             firing: Firing::default(),
@@ -298,6 +301,10 @@ impl<P: Blocks> Shard<P> {
             }
             Mail::FailedLogins(addresses) => {
                 self.front.logins.failed_elsewhere(step.now.us, &addresses)
+            }
+            Mail::Joint(mail) => {
+                let messages = mail.messages.into_iter().map(|it| (mail.from, it));
+                self.execution.joint.inbox.extend(messages);
             }
             Mail::Taken(mail) => {
                 self.execution.requests.mail.taken(&mail);

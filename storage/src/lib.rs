@@ -40,8 +40,8 @@ pub mod store;
 mod types;
 
 pub use format::{
-    checksum, contents, direct_part, extension, frame, horizon, layout, reached, record, segment,
-    spare, summary, system_key, token,
+    checksum, contents, direct_part, extension, frame, horizon, layout, reached, record, redo,
+    segment, spare, summary, system_key, token,
 };
 pub use memory::{budget, cache, index, timers};
 pub use recovery::snapshot;

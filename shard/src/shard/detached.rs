@@ -50,6 +50,7 @@ impl<P: Blocks> Shard<P> {
     ) -> Disposition {
         let item = operation.item;
         let bytes_max = self.execution.setup.config().parked_bytes_max;
+        let bytes_max = bytes_max.saturating_sub(self.execution.joint.bytes());
         if !self
             .execution
             .requests

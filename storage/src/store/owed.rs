@@ -100,6 +100,12 @@ pub enum Leaving {
 }
 
 impl PartNeeds {
+    /// Bytes of the record of a key and a value of so many bytes.
+    #[must_use]
+    pub fn record_bytes(key_bytes: usize, value_bytes: usize) -> usize {
+        part_bytes(key_bytes, value_bytes, true, 0)
+    }
+
     /// Adds a record of a key and a value of so many bytes, without which the store holds less.
     pub fn add_record(&mut self, key_bytes: usize, value_bytes: usize) {
         self.add(part_bytes(key_bytes, value_bytes, true, 0));

@@ -1,0 +1,266 @@
+//! Changes over several shards: DESIGN.md, *The life of a change over several shards*.
+//!
+//! A shard leads the changes whose first key it has, and holds its part of those that others lead,
+//! or that it leads itself. Both halves exchange [`Message`]s, also within one shard.
+
+pub(crate) mod claims;
+pub(crate) mod held;
+pub(crate) mod led;
+pub(crate) mod message;
+pub(crate) mod start;
+
+use std::collections::VecDeque;
+
+use penstock_net::request::Extra;
+use penstock_net::slot::slot_of;
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::key_home::KeyHome;
+use penstock_storage::place::{FileId, Place};
+use penstock_storage::version::{PARTITIONS, SLOTS};
+
+use crate::execution::operation::{Asks, Own};
+use crate::execution::verbs::Cold;
+
+use claims::Claims;
+use held::Held;
+use led::Led;
+use message::{JointMail, Message};
+use start::Start;
+
+/// Changes that a shard leads and has begun, at most: each has a redo record of its own.
+pub(crate) const LED_MAX: usize = penstock_storage::system_key::REDO_RECORDS_MAX;
+/// Changes that wait for those, at most.
+const WAITING_MAX: usize = 4096;
+/// How long a change waits for its claims and for room, in microseconds, unless its request says
+/// less.
+pub(crate) const PATIENCE_US: u64 = 5_000_000;
+/// How long nothing is decided behind a question of a backup, in microseconds.
+pub(crate) const FREEZE_US: u64 = 300_000;
+/// How long a stop waits for what is decided, in microseconds; the next start does the rest.
+pub(crate) const STOP_US: u64 = 2_000_000;
+/// A key of a decided part that cannot be read is read again after so many microseconds.
+pub(crate) const READ_AGAIN_US: u64 = 100_000;
+/// Keys that could not be read and are remembered, at most.
+const UNREAD_MAX: usize = 256;
+/// The file in which claims stand as if they were to be read from there.
+const CLAIMS: FileId = FileId(u32::MAX);
+/// The claim of a start, which has all slots.
+pub(crate) const OF_START: u64 = 0;
+
+/// What a shard counts of changes over several shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JointCounters {
+    /// Changes that it decided.
+    pub decided: u64,
+    /// Changes that it refused: their claims or their room did not come in time, or there was none.
+    pub refused: u64,
+    /// Decided changes that its start has found and finished.
+    pub resumed: u64,
+}
+
+/// What a shard leads and holds.
+#[derive(Debug, Default)]
+pub(crate) struct Joint {
+    /// Operations of some slots must wait.
+    holds_any: bool,
+    pub(crate) claims: Claims,
+    pub(crate) held: Vec<Held>,
+    pub(crate) led: VecDeque<Led>,
+    /// What this start finishes before anything is served.
+    pub(crate) start: Option<Start>,
+    pub(crate) inbox: VecDeque<(u16, Message)>,
+    outbox: Vec<(u16, Message)>,
+    newest_change: u64,
+    newest_claim: u64,
+    /// Letters of redo records that are in use.
+    letters: u32,
+    /// Keys that could not be read.
+    unread: Vec<KeyHome>,
+    pub(crate) read_again_us: u64,
+    /// Nothing is decided before that.
+    pub(crate) frozen_until_us: u64,
+    /// When a stop was seen.
+    pub(crate) stops_us: u64,
+    pub(crate) counters: JointCounters,
+}
+
+impl Joint {
+    /// Whether operations of some slots must wait.
+    #[inline]
+    pub(crate) fn holds_any(&self) -> bool {
+        self.holds_any
+    }
+
+    /// Notes whether any operation must wait, behind a change of claims.
+    pub(crate) fn note_holds(&mut self) {
+        self.holds_any = self.start.is_some() || !self.claims.is_free();
+    }
+
+    /// Whether nothing is to be done.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.led.is_empty()
+            && self.held.is_empty()
+            && self.inbox.is_empty()
+            && self.start.is_none()
+    }
+
+    /// What an operation on a slot must wait for.
+    pub(crate) fn claim_of(&self, slot: u16) -> Option<Cold> {
+        if self.start.is_some() {
+            return Some(cold_of(slot, OF_START));
+        }
+        let number = self.claims.holder(slot)?;
+        Some(cold_of(slot, number))
+    }
+
+    /// What an operation on all slots of a range must wait for.
+    pub(crate) fn claim_within(&self, mut slots: std::ops::Range<u16>) -> Option<Cold> {
+        slots.find_map(|slot| self.claim_of(slot))
+    }
+
+    /// What an operation must wait for.
+    pub(crate) fn claim_before(&self, own: &Own<'_>) -> Option<Cold> {
+        match (own.asks, own.asks.extra()) {
+            (_, Extra::Keyspace(_)) => None,
+            (_, Extra::Flush) => {
+                let slots = SLOTS / u16::try_from(PARTITIONS).expect("256");
+                let first = own.slot - own.slot % slots;
+                self.claim_within(first..first + slots)
+            }
+            (Asks::Item(_), _) => self.claim_of(own.slot),
+            (Asks::Program(request), _) => {
+                request.keys().find_map(|key| self.claim_of(slot_of(key)))
+            }
+        }
+    }
+
+    /// The number of a claim that comes now.
+    pub(crate) fn next_claim(&mut self) -> u64 {
+        self.newest_claim += 1;
+        self.newest_claim
+    }
+
+    /// The name of a change that this shard leads.
+    pub(crate) fn next_change(&mut self) -> u64 {
+        self.newest_change += 1;
+        self.newest_change
+    }
+
+    /// Bytes of changes that wait, of copies and of parts.
+    pub(crate) fn bytes(&self) -> usize {
+        let led = self.led.iter().map(Led::bytes).sum::<usize>();
+        led + self.held.iter().map(Held::bytes).sum::<usize>()
+    }
+
+    /// Whether another change may wait.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.led.len() < WAITING_MAX
+    }
+
+    /// Sends a message; `own` is this shard.
+    pub(crate) fn send(&mut self, own: u16, to: u16, message: Message) {
+        match to == own {
+            true => self.inbox.push_back((own, message)),
+            false => self.outbox.push((to, message)),
+        }
+    }
+
+    /// The mails to other shards.
+    pub(crate) fn take_mail(&mut self, own: u16) -> Vec<(u16, JointMail)> {
+        let mut mails: Vec<(u16, JointMail)> = Vec::new();
+        for (to, message) in std::mem::take(&mut self.outbox) {
+            match mails.iter_mut().find(|(other, _)| *other == to) {
+                Some((_, mail)) => mail.messages.push(message),
+                None => mails.push((to, JointMail::new(own, message))),
+            }
+        }
+        mails
+    }
+
+    /// A letter for a redo record.
+    pub(crate) fn take_letter(&mut self) -> Option<usize> {
+        let letter = (!self.letters).trailing_zeros() as usize;
+        (letter < LED_MAX).then(|| {
+            self.letters |= 1 << letter;
+            letter
+        })
+    }
+
+    /// A redo record with this letter is gone.
+    pub(crate) fn give_letter(&mut self, letter: usize) {
+        self.letters &= !(1 << letter);
+    }
+
+    /// A key of this slot and hash could not be read.
+    pub(crate) fn note_unread(&mut self, home: KeyHome) {
+        if !self.held.is_empty() || !self.led.is_empty() || self.start.is_some() {
+            if self.unread.len() == UNREAD_MAX {
+                self.unread.remove(0);
+            }
+            self.unread.push(home);
+        }
+    }
+
+    /// Whether a key could not be read. Told once.
+    pub(crate) fn take_unread(&mut self, home: KeyHome) -> bool {
+        let before = self.unread.len();
+        self.unread.retain(|other| *other != home);
+        self.unread.len() < before
+    }
+
+    /// Changes that are decided and not closed.
+    pub(crate) fn open(&self) -> usize {
+        self.led.iter().filter(|led| led.is_decided()).count()
+    }
+
+    /// Whether a stop has waited long enough for what is decided.
+    pub(crate) fn is_given_up(&self, now_us: u64) -> bool {
+        self.stops_us > 0 && now_us >= self.stops_us + STOP_US
+    }
+
+    /// Forgets everything. The claims that operations may wait for.
+    pub(crate) fn give_up(&mut self) -> Vec<u64> {
+        let given_up = std::mem::take(self);
+        self.stops_us = given_up.stops_us;
+        self.counters = given_up.counters;
+        let of_start = given_up.start.map(|_| OF_START);
+        of_start.into_iter().chain(given_up.claims.numbers()).collect()
+    }
+
+    /// When something is to be done at the latest.
+    pub(crate) fn deadline_us(&self, now_us: u64) -> Option<u64> {
+        if self.is_idle() {
+            return None;
+        }
+        let waits = self.led.iter().filter(|led| !led.is_decided());
+        let deadlines = waits.map(|led| led.deadline_us + 1);
+        let thaws = Some(self.frozen_until_us).filter(|us| *us > now_us);
+        let reads = Some(self.read_again_us).filter(|us| *us > now_us);
+        let stops = Some(self.stops_us + STOP_US).filter(|us| self.stops_us > 0 && *us > now_us);
+        let all = deadlines.chain(thaws).chain(reads).chain(stops);
+        all.min().map(|us| us.max(now_us + 1))
+    }
+}
+
+/// What an operation on a slot waits for that a claim has.
+fn cold_of(slot: u16, claim: u64) -> Cold {
+    Cold {
+        slot,
+        hash: 0,
+        place: place_of(claim),
+        version: None,
+    }
+}
+
+/// Where a claim stands.
+pub(crate) fn place_of(claim: u64) -> Place {
+    Place::new(CLAIMS, claim * BLOCK_BYTES as u64, 8)
+}
+
+impl Cold {
+    /// Whether it is a claim, and no read.
+    pub(crate) fn is_claim(&self) -> bool {
+        self.place.file == CLAIMS
+    }
+}
