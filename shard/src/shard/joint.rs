@@ -15,7 +15,7 @@ use crate::joint::claims::ChangeName;
 use crate::joint::held::{Held, HeldPhase};
 use crate::joint::led::{Led, LedPhase};
 use crate::joint::message::Message;
-use crate::joint::{FREEZE_US, PATIENCE_US, place_of};
+use crate::joint::{FREEZE_US, JointCounters, PATIENCE_US, place_of};
 use crate::mail::Mail;
 use crate::now::Now;
 use crate::sessions::SMALL_ANSWER_BYTES;
@@ -224,6 +224,18 @@ impl<P: Blocks> Shard<P> {
         for shard in led.asked.clone() {
             self.send_joint(shard, Message::Release(led.change));
         }
+    }
+
+    /// What it counts of changes over several shards.
+    #[must_use]
+    pub fn joint_counters(&self) -> JointCounters {
+        self.execution.joint.counters
+    }
+
+    /// Changes over several shards that it has decided and not closed.
+    #[must_use]
+    pub fn open_changes(&self) -> usize {
+        self.execution.joint.open()
     }
 
     /// A backup asks how far the log is: nothing is decided for a while, so that it does not tear a

@@ -35,7 +35,14 @@ impl Talk {
                 return self.refuse(|out| out.extend_from_slice(text));
             }
         }
+        let joins = host.joined_cores() > 0 && !self.is_clustered;
         match request {
+            Request::MSet(_) | Request::Del(_) if joins && !request.is_one_item() => {
+                if self.is_tracking() {
+                    self.note_request(request, host);
+                }
+                self.command_by_itself(request, args, sink, host)
+            }
             Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
                 self.many_keys(id, args, sink, host)
             }
@@ -45,7 +52,7 @@ impl Talk {
                 }
                 match request.is_plain() {
                     true => self.one_key(id, request, sink),
-                    false => self.command_by_itself(request, args, sink),
+                    false => self.command_by_itself(request, args, sink, host),
                 }
             }
         }

@@ -1,0 +1,338 @@
+//! The shards of one node, each with its disk and one connection of RESP, turned by hand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use penstock_net::limits::Limits;
+use penstock_net::resp::{Client, Conversation};
+use penstock_shard::opening::{change_shards, take_inventory};
+use penstock_shard::{Event, Mail, ShardConfig};
+use penstock_storage::budget::Budget;
+use penstock_storage::layout::Layout;
+use penstock_storage::log::SyncMethod;
+
+use crate::config::{OWNER, log_config, shard_config_with};
+use crate::image::Image;
+use crate::interpreter::Lines;
+use crate::random::Random;
+use crate::rights::resp::Still;
+use crate::scripts::command;
+use crate::server::{Asked, Failure, Files, SEGMENT_BYTES, Server, Snapshots};
+
+use super::{KEYS, key};
+
+const LIMITS: Limits = Limits {
+    frame_bytes_max: 16 << 10,
+    value_bytes_max: 3 << 10,
+};
+const ROUNDS_MAX: usize = 20_000;
+/// Files of one shard have numbers from a multiple of this on.
+const FILES: u32 = 10_000;
+
+/// What is there, by key.
+pub type Found = BTreeMap<String, String>;
+
+struct Talker {
+    talk: Conversation,
+    host: Still,
+    bytes: Vec<u8>,
+    is_asked: bool,
+    /// Replies that are dropped: those of MULTI and of what it queues.
+    skips: usize,
+}
+
+pub struct Node {
+    servers: Vec<Server>,
+    talkers: Vec<Talker>,
+    /// By sender and receiver.
+    mail: BTreeMap<(u16, u16), VecDeque<Mail>>,
+    replies: Vec<(usize, String)>,
+    incarnation: u64,
+}
+
+impl Node {
+    pub fn new(shards: u16, failing: Option<(u16, usize, Failure)>) -> Node {
+        let images = vec![Image::default(); usize::from(shards)];
+        let snapshots = vec![Snapshots::new(); usize::from(shards)];
+        let mut node = Node::open(Layout::new(shards), images, snapshots, 1);
+        if let Some((shard, number, failure)) = failing {
+            node.servers[usize::from(shard)].fail(number, failure);
+        }
+        node
+    }
+
+    fn open(layout: Layout, images: Vec<Image>, snapshots: Vec<Snapshots>, incarnation: u64) -> Node {
+        let shards = u16::try_from(images.len()).expect("few");
+        let all = (0..shards).zip(images).zip(snapshots);
+        let mut servers: Vec<Server> = all
+            .map(|((shard, image), snapshots)| {
+                let config = ShardConfig {
+                    takes_several_shards: true,
+                    hash_seed: 7,
+                    ..shard_config_with(shard, shards, incarnation, 6_000)
+                };
+                let log = log_config(SyncMethod::DurableWrite, incarnation);
+                let budget = Budget::of_cache(1_000);
+                let (layout, unix_ms) = (layout.clone(), 1_000 * incarnation);
+                let opened =
+                    Server::open_as(config, layout, snapshots, budget, unix_ms, log, image, None);
+                let mut server = opened.expect("it opens");
+                server.files_from = FILES * u32::from(shard) + 1;
+                server
+            })
+            .collect();
+        if servers.iter().any(|server| server.shard.may_have_redo()) {
+            for server in &mut servers {
+                server.shard.resume_changes();
+            }
+        }
+        let talkers = servers.iter_mut().map(|server| Talker::new(server, shards));
+        Node {
+            talkers: talkers.collect(),
+            servers,
+            mail: BTreeMap::new(),
+            replies: Vec::new(),
+            incarnation,
+        }
+    }
+
+    /// The power is cut: each shard finds what its disk has, and of what is not flushed some.
+    pub fn cut(&self, random: &mut Random, shards: u16) -> Node {
+        assert_eq!(usize::from(shards), self.servers.len());
+        let (images, snapshots) = self.disks(random);
+        Node::open(Layout::new(shards), images, snapshots, self.incarnation + 1)
+    }
+
+    fn disks(&self, random: &mut Random) -> (Vec<Image>, Vec<Snapshots>) {
+        let how = random.below(3);
+        let images = self.servers.iter().map(|server| {
+            let mut image = server.device.image.clone();
+            for mut sector in server.device.unflushed() {
+                if how == 1 || how == 2 && random.once_in(2) {
+                    sector.toggle(&mut image);
+                }
+            }
+            image
+        });
+        let images = images.collect();
+        let snapshots = self.servers.iter().map(|it| it.snapshots.clone());
+        (images, snapshots.collect())
+    }
+
+    /// The same, and the next start has so many shards.
+    pub fn reshard(&self, random: &mut Random, shards: u16) -> Node {
+        let before = u16::try_from(self.servers.len()).expect("few");
+        let (images, _) = self.disks(random);
+        let mut all = Image::default();
+        for image in images {
+            for (file, bytes) in image.files {
+                assert!(all.files.insert(file, bytes).is_none(), "{file:?}");
+            }
+        }
+        let mut layout = Layout::new(before);
+        let snapshots = Snapshots::new();
+        if before != shards {
+            let mut files = Files {
+                image: &mut all,
+                snapshots: &snapshots,
+            };
+            let inventory = take_inventory(&mut files, OWNER, &layout, SEGMENT_BYTES as u64);
+            let inventory = inventory.expect("the image is sound");
+            let incarnation = self.incarnation + 1;
+            let changed = change_shards(&mut files, &inventory, OWNER, shards, incarnation, false);
+            layout = changed.expect("it can be read").layout;
+        }
+        let count = usize::from(shards);
+        let (images, snapshots) = (vec![all; count], vec![snapshots; count]);
+        Node::open(layout, images, snapshots, self.incarnation + 2)
+    }
+
+    pub fn is_free(&self, client: usize) -> bool {
+        !self.talkers[client].is_asked
+    }
+
+    pub fn ask(&mut self, client: usize, lines: &[String]) {
+        let talker = &mut self.talkers[client];
+        assert!(!talker.is_asked);
+        talker.is_asked = true;
+        talker.skips = lines.len() - 1;
+        for line in lines {
+            talker.bytes.extend(command(line));
+        }
+        self.pump(client);
+    }
+
+    /// No spare segment can be made at a shard from now on, or again.
+    pub fn fill(&mut self, shard: usize, is_full: bool) {
+        let server = &mut self.servers[shard];
+        match is_full {
+            true => server.is_full = true,
+            false if server.is_full => server.make_room(),
+            false => {}
+        }
+    }
+
+    pub fn is_fatal(&self) -> bool {
+        self.servers.iter().any(|server| server.is_fatal)
+    }
+
+    /// Hands over what a client sends and what it is answered.
+    fn pump(&mut self, client: usize) {
+        let (talker, server) = (&mut self.talkers[client], &mut self.servers[client]);
+        let raw = server.raw.replace(Vec::new()).expect("kept");
+        talker.talk.answered(&raw, &talker.host);
+        for _ in 0..8 {
+            let mut frame = Vec::new();
+            let taken = talker.talk.take(&talker.bytes, &mut frame, &talker.host);
+            talker.bytes.drain(..taken);
+            if taken == 0 && frame.is_empty() {
+                break;
+            }
+            server.inbox.extend(frame);
+        }
+        if !server.inbox.is_empty() {
+            server.hand_over();
+        }
+        let out = talker.talk.out();
+        while talker.is_asked && talker.skips > 0 {
+            let Some(end) = out.windows(2).position(|two| two == b"\r\n") else {
+                break;
+            };
+            out.drain(..end + 2);
+            talker.skips -= 1;
+        }
+        if talker.is_asked && talker.skips == 0 && !out.is_empty() {
+            let reply = std::mem::take(out).escape_ascii().to_string();
+            talker.is_asked = false;
+            self.replies.push((client, reply));
+        }
+    }
+
+    fn turn(&mut self, shard: usize) {
+        self.servers[shard].turn();
+        let from = u16::try_from(shard).expect("few");
+        for (to, mail) in std::mem::take(&mut self.servers[shard].mail) {
+            self.mail.entry((from, to)).or_default().push_back(mail);
+        }
+        self.pump(shard);
+    }
+
+    fn deliver(&mut self, at: usize) {
+        let waiting = self.mail.iter().filter(|(_, queue)| !queue.is_empty());
+        let Some((&(from, to), _)) = waiting.clone().nth(at % waiting.count().max(1)) else {
+            return;
+        };
+        let queue = self.mail.get_mut(&(from, to)).expect("it is there");
+        let mail = queue.pop_front().expect("it is not empty");
+        self.servers[usize::from(to)].step_quietly(Event::Mail(mail));
+    }
+
+    pub fn step(&mut self, random: &mut Random) {
+        let shard = random.below(self.servers.len());
+        match random.below(5) {
+            0 | 1 => self.turn(shard),
+            2 => self.servers[shard].end(random.below(3)),
+            3 => self.deliver(random.below(8)),
+            _ => {
+                let us = random.below(2_000) as u64;
+                for server in &mut self.servers {
+                    server.now.us += us;
+                }
+            }
+        }
+    }
+
+    /// Until nothing is under way any more.
+    pub fn settle(&mut self) {
+        for shard in 0..self.servers.len() {
+            self.fill(shard, false);
+        }
+        let mut quiet = 0;
+        for _ in 0..ROUNDS_MAX {
+            for shard in 0..self.servers.len() {
+                self.turn(shard);
+                self.servers[shard].end(0);
+                self.servers[shard].now.us += 500;
+            }
+            let is_mail = self.mail.values().any(|queue| !queue.is_empty());
+            while self.mail.values().any(|queue| !queue.is_empty()) {
+                self.deliver(0);
+            }
+            let is_busy = self.servers.iter().any(|it| !it.device.under_way().is_empty());
+            quiet = if is_mail || is_busy { 0 } else { quiet + 1 };
+            if quiet > 40 && self.is_serving() && self.talkers.iter().all(|it| !it.is_asked) {
+                return;
+            }
+        }
+        let resuming: Vec<_> = self.servers.iter().map(|it| it.shard.resuming()).collect();
+        panic!("the node never comes to rest: {resuming:?}");
+    }
+
+    pub fn is_serving(&self) -> bool {
+        self.servers.iter().all(|server| server.shard.resuming().is_none())
+    }
+
+    pub fn take_replies(&mut self) -> Vec<(usize, String)> {
+        std::mem::take(&mut self.replies)
+    }
+
+    /// What is there.
+    pub fn read_all(&mut self) -> Found {
+        let mut found = Found::new();
+        self.take_replies();
+        for number in 0..KEYS {
+            let name = key(number);
+            self.ask(0, &[format!("GET {name}")]);
+            self.settle();
+            let (_, reply) = self.take_replies().pop().expect("a reply");
+            assert!(reply.starts_with('$'), "{name}: {reply}");
+            if let Some(value) = reply.split("\\r\\n").nth(1).filter(|it| !it.is_empty()) {
+                found.insert(name, value.into());
+            }
+        }
+        found
+    }
+
+    pub fn decided(&self) -> u64 {
+        let all = self.servers.iter().map(|it| it.shard.joint_counters());
+        all.map(|it| it.decided).sum()
+    }
+
+    pub fn resumed(&self) -> u64 {
+        let all = self.servers.iter().map(|it| it.shard.joint_counters());
+        all.map(|it| it.resumed).sum()
+    }
+
+    /// Changes that are decided and not closed.
+    pub fn open_changes(&self) -> usize {
+        let all = self.servers.iter().map(|it| it.shard.open_changes());
+        all.sum()
+    }
+
+    /// What a shard asked of its disk.
+    pub fn asked(&self, shard: u16) -> &[Asked] {
+        &self.servers[usize::from(shard)].asked
+    }
+}
+
+impl Talker {
+    fn new(server: &mut Server, shards: u16) -> Talker {
+        server.shard.execution_mut().serve_scripts(Box::new(Lines));
+        let (shard, now) = (&mut server.shard, server.now);
+        server.session = shard.front_mut().open_session_translated(now, 0);
+        server.raw = Some(Vec::new());
+        server.inbox = Conversation::greeting();
+        server.hand_over();
+        Talker {
+            talk: Conversation::new(Client::default(), LIMITS, false),
+            host: Still {
+                joined_cores: shards,
+                schema: Arc::default(),
+                unix_us: 1,
+            },
+            bytes: Vec::new(),
+            is_asked: false,
+            skips: 0,
+        }
+    }
+}
