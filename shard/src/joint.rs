@@ -79,6 +79,8 @@ pub(crate) struct Joint {
     pub(crate) read_again_us: u64,
     /// Nothing is decided before that.
     pub(crate) frozen_until_us: u64,
+    /// That was so when a backup asked last.
+    pub(crate) was_frozen: bool,
     /// When a stop was seen.
     pub(crate) stops_us: u64,
     pub(crate) counters: JointCounters,

@@ -239,12 +239,23 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// A backup asks how far the log is: nothing is decided for a while, so that it does not tear a
-    /// change. How many changes are decided and not closed, and whether nothing was decided since
-    /// an earlier question that came within that while.
-    pub fn freeze_changes(&mut self, now: Now) -> (usize, bool) {
+    /// change.
+    pub(super) fn freeze_changes(&mut self, now: Now) {
         let joint = &mut self.execution.joint;
-        let was_frozen = now.us < joint.frozen_until_us;
+        joint.was_frozen = now.us < joint.frozen_until_us;
         joint.frozen_until_us = now.us + FREEZE_US;
-        (joint.open(), was_frozen)
+    }
+
+    /// What a backup is told that asks: how many changes are decided and not closed, and whether
+    /// nothing was decided since its question before. `None`: nobody has asked, and changes over
+    /// several shards may be decided at any time.
+    #[must_use]
+    pub fn told_of_changes(&self, now: Now) -> Option<(usize, bool)> {
+        let joint = &self.execution.joint;
+        let takes_any = self.execution.setup.config().takes_several_shards;
+        match takes_any && now.us >= joint.frozen_until_us {
+            true => None,
+            false => Some((joint.open(), !takes_any || joint.was_frozen)),
+        }
     }
 }

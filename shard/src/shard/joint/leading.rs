@@ -73,7 +73,7 @@ impl<P: Blocks> Shard<P> {
             }
             LedPhase::Reserving => self.reserve_redo(step, at),
             LedPhase::Ready => !is_frozen && self.decide(step, at),
-            LedPhase::Decided(lsn) if lsn <= durable && !is_frozen => {
+            LedPhase::Decided(lsn) if lsn <= durable => {
                 let led = &mut self.execution.joint.led[at];
                 led.applies();
                 let (change, shards) = (led.change, led.asked.clone());
@@ -82,7 +82,7 @@ impl<P: Blocks> Shard<P> {
                 }
                 true
             }
-            LedPhase::Closing => !is_frozen && self.close_redo(step, at),
+            LedPhase::Closing => self.close_redo(step, at),
             LedPhase::Closed(lsn) if lsn <= durable => {
                 self.end_led(at);
                 true

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::resp::{Client, Conversation};
 use penstock_shard::opening::{change_shards, take_inventory};
@@ -68,6 +69,7 @@ impl Node {
             .map(|((shard, image), snapshots)| {
                 let config = ShardConfig {
                     takes_several_shards: true,
+                    level_min: AckLevel::Disk,
                     hash_seed: 7,
                     ..shard_config_with(shard, shards, incarnation, 6_000)
                 };
