@@ -14,16 +14,18 @@ use std::collections::VecDeque;
 use penstock_net::request::Extra;
 use penstock_net::slot::slot_of;
 use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::if_planted;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{FileId, Place};
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::execution::operation::{Asks, Own};
 use crate::execution::verbs::Cold;
 
-use claims::Claims;
+use claims::{ChangeName, Claims};
 use held::Held;
-use led::Led;
+use led::{Led, LedPhase};
 use message::{JointMail, Message};
 use start::Start;
 
@@ -40,6 +42,10 @@ pub(crate) const FREEZE_US: u64 = 300_000;
 pub(crate) const STOP_US: u64 = 2_000_000;
 /// A key of a decided part that cannot be read is read again after so many microseconds.
 pub(crate) const READ_AGAIN_US: u64 = 100_000;
+/// How long a change rests that found no room, in microseconds.
+pub(crate) const REST_US: u64 = 10_000;
+/// How often changes that wait are looked at whose time may be over, in microseconds.
+pub(crate) const LOOK_US: u64 = 10_000;
 /// Keys that could not be read and are remembered, at most.
 const UNREAD_MAX: usize = 256;
 /// The file in which claims stand as if they were to be read from there.
@@ -81,6 +87,12 @@ pub(crate) struct Joint {
     pub(crate) frozen_until_us: u64,
     /// That was so when a backup asked last.
     pub(crate) was_frozen: bool,
+    /// When changes that wait are looked at again.
+    pub(crate) next_look_us: u64,
+    /// Bytes of all of it, as of the last step.
+    bytes: usize,
+    /// A claim has come or gone since claims were granted last.
+    has_claims_to_grant: bool,
     /// When a stop was seen.
     pub(crate) stops_us: u64,
     pub(crate) counters: JointCounters,
@@ -109,6 +121,7 @@ impl Joint {
 
     /// What an operation on a slot must wait for.
     pub(crate) fn claim_of(&self, slot: u16) -> Option<Cold> {
+        if_planted!(Bug::ForgetClaim, return None);
         if self.start.is_some() {
             return Some(cold_of(slot, OF_START));
         }
@@ -137,12 +150,6 @@ impl Joint {
         }
     }
 
-    /// The number of a claim that comes now.
-    pub(crate) fn next_claim(&mut self) -> u64 {
-        self.newest_claim += 1;
-        self.newest_claim
-    }
-
     /// The name of a change that this shard leads.
     pub(crate) fn next_change(&mut self) -> u64 {
         self.newest_change += 1;
@@ -151,8 +158,42 @@ impl Joint {
 
     /// Bytes of changes that wait, of copies and of parts.
     pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Counts them anew.
+    pub(crate) fn count_bytes(&mut self) {
         let led = self.led.iter().map(Led::bytes).sum::<usize>();
-        led + self.held.iter().map(Held::bytes).sum::<usize>()
+        self.bytes = led + self.held.iter().map(Held::bytes).sum::<usize>();
+    }
+
+    /// A change waits from now on.
+    pub(crate) fn waits(&mut self, led: Led) {
+        self.bytes += led.bytes();
+        self.led.push_back(led);
+    }
+
+    /// Grants what can be granted, if a claim has come or gone.
+    pub(crate) fn grant(&mut self) {
+        if self.start.is_none() && std::mem::take(&mut self.has_claims_to_grant) {
+            self.claims.grant();
+            self.note_holds();
+        }
+    }
+
+    /// A claim comes.
+    pub(crate) fn claim(&mut self, name: ChangeName, slots: Vec<u16>) {
+        self.newest_claim += 1;
+        self.claims.add(name, self.newest_claim, slots);
+        self.has_claims_to_grant = true;
+    }
+
+    /// A claim goes; its number.
+    pub(crate) fn release(&mut self, name: ChangeName) -> Option<u64> {
+        let number = self.claims.release(name);
+        self.has_claims_to_grant |= number.is_some();
+        self.note_holds();
+        number
     }
 
     /// Whether another change may wait.
@@ -240,7 +281,11 @@ impl Joint {
         let thaws = Some(self.frozen_until_us).filter(|us| *us > now_us);
         let reads = Some(self.read_again_us).filter(|us| *us > now_us);
         let stops = Some(self.stops_us + STOP_US).filter(|us| self.stops_us > 0 && *us > now_us);
-        let all = deadlines.chain(thaws).chain(reads).chain(stops);
+        let rests = self.led.iter().filter_map(|led| match led.phase {
+            LedPhase::Resting(until_us) => Some(until_us),
+            _ => None,
+        });
+        let all = deadlines.chain(rests).chain(thaws).chain(reads).chain(stops);
         all.min().map(|us| us.max(now_us + 1))
     }
 }

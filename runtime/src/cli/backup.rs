@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use penstock::backup::{self, BackupError, manifest::Manifest};
@@ -15,6 +15,13 @@ use super::inspect::check;
 use super::output::{Output, count, hex};
 use super::server::ServerAddress;
 use super::{EXIT_CODES, Failure};
+
+/// Rounds of questions, at most.
+const ROUNDS_MAX: u32 = 100;
+/// Between two rounds.
+const ROUND_PAUSE: Duration = Duration::from_millis(10);
+/// A shard decides nothing for so long behind a question, at least.
+const HELD_MIN: Duration = Duration::from_millis(250);
 
 const BACKUP_EXAMPLES: &str = "\
 A server that uses the data directory goes on serving; --addr must reach it, and each shard's own
@@ -252,7 +259,7 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
         .iter()
         .map(|range| (range.shard, range.port))
         .collect();
-    let mut ends = Vec::new();
+    let mut connections = Vec::new();
     for (shard, port) in ports {
         let own = server.on_port(port);
         let connection = own.connect_node()?;
@@ -264,15 +271,50 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
                 "{own} is not shard {shard} of {server}, or the server was started again meanwhile"
             )));
         }
-        let text = connection.info()?;
-        let end = end_of(&text).ok_or_else(|| {
-            Failure::server(format_args!(
-                "{own} does not tell how far its log is durable: it is of another version"
-            ))
-        })?;
-        ends.push(end);
+        connections.push((own, connection));
     }
-    Ok(ends)
+    let mut was_calm = false;
+    for _ in 0..ROUNDS_MAX {
+        let began = Instant::now();
+        let (mut ends, mut has_changes) = (Vec::new(), false);
+        let (mut is_calm, mut is_held) = (true, true);
+        for (own, connection) in &connections {
+            let text = connection.info_for_backup()?;
+            let end = end_of(&text).ok_or_else(|| {
+                Failure::server(format_args!(
+                    "{own} does not tell how far its log is durable: it is of another version"
+                ))
+            })?;
+            let changes = changes_of(&text);
+            is_calm &= changes.is_none_or(|(open, _)| open == 0);
+            is_held &= changes.is_none_or(|(_, is_held)| is_held);
+            has_changes |= changes.is_some();
+            ends.push(end);
+        }
+        if !has_changes {
+            return Ok(ends);
+        }
+        // Between the questions of two rounds nothing was decided, and all was closed before.
+        is_held &= began.elapsed() < HELD_MIN;
+        if was_calm && is_held {
+            return Ok(ends);
+        }
+        was_calm = is_calm;
+        std::thread::sleep(ROUND_PAUSE);
+    }
+    Err(Failure::server(format_args!(
+        "in each of {ROUNDS_MAX} rounds of questions changes over several shards were on their way, \
+         or answers took too long; nothing was backed up: try again"
+    )))
+}
+
+/// How many changes over several shards are on their way, and whether none was decided since the
+/// question before, in the text of INFO. `None`: there are no such changes.
+fn changes_of(text: &str) -> Option<(u64, bool)> {
+    let info: serde_json::Value = serde_json::from_str(text).ok()?;
+    let log = info.get("log")?;
+    let open = log.get("open_changes")?.as_u64()?;
+    Some((open, log.get("is_held")?.as_bool()?))
 }
 
 /// The durable end in the text of INFO.

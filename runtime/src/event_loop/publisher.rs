@@ -10,7 +10,7 @@ use penstock_storage::histogram::Histogram;
 use super::shard_thread::ThreadFigures;
 use crate::disk::DiskCounters;
 use crate::disk::arena::Arena;
-use crate::stats::{Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats};
+use crate::stats::{ChangesTold, Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats};
 use crate::system::huge_pages::prefaulted_bytes;
 use crate::system::memory::{MemoryBound, resident_bytes};
 
@@ -193,13 +193,17 @@ impl Publisher {
         memory: Option<&MemoryBound>,
     ) -> String {
         let end = shard.store().log().durable_end();
-        let log = LogEnd {
+        let log = shard.told_of_changes(now).map(|changes| LogEnd {
             shard: self.number,
             id: end.log_id,
             durable_lsn: end.lsn.0,
             segment: end.segment_sequence,
             end_offset: end.end_offset,
-        };
+            changes: changes.map(|(open_changes, is_held)| ChangesTold {
+                open_changes,
+                is_held,
+            }),
+        });
         let memory = Memory {
             bytes_max: memory.map_or(0, MemoryBound::max),
             resident_bytes: resident_bytes().unwrap_or(0),

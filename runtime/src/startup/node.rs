@@ -35,6 +35,7 @@ pub use super::error::OpenError;
 pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
 use super::limits::{RoomFound, check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
+use super::redo_found::RedoFound;
 use super::membership::{check_directory, read_cluster, whose};
 use super::retiming::RetimingThread;
 use super::room::{ConnectionBound, Room};
@@ -135,6 +136,7 @@ pub(crate) struct Node {
     /// it sees may be a sale.
     starts_small: bool,
     room: Room,
+    redo: Arc<RedoFound>,
     memory: Option<(Arc<MemoryBound>, Watch)>,
     cluster: Option<ClusterFile>,
     /// What leases and shards tell each other.
@@ -249,6 +251,7 @@ impl Node {
             start_id: draw_start_id()?,
             starts_small: bound == Bound::Data,
             room,
+            redo: Arc::new(RedoFound::new(shards)),
             memory,
             cluster,
             leases: Arc::default(),
@@ -482,6 +485,7 @@ impl Node {
             cells_bytes_min: self.room.cells_bytes_min(),
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
+            redo: Arc::clone(&self.redo),
         })
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_net::script::Spent;
+use penstock_storage::if_planted;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::PartNeeds;
 use penstock_storage::system_key::REDO_KEY_BYTES;
 
@@ -18,6 +20,8 @@ use super::message::{ClaimedKey, KeyCopy, LeftKey};
 pub(crate) enum LedPhase {
     /// Others are before it.
     Waiting,
+    /// There was no room: it begins anew at this time.
+    Resting(u64),
     /// It has asked a shard for keys.
     Claiming,
     /// It has all keys, and runs.
@@ -73,6 +77,8 @@ pub(crate) struct Led {
     copies_bytes: usize,
     pub(crate) runs: u8,
     pub(crate) spent: Spent,
+    /// The store holds more after it.
+    pub(crate) grows: bool,
     /// What it leaves, by shard.
     pub(crate) parts: BTreeMap<u16, Vec<LeftKey>>,
     pub(crate) answer: Answer,
@@ -96,6 +102,7 @@ impl Led {
             copies_bytes: 0,
             runs: 0,
             spent: Spent::default(),
+            grows: false,
             parts: BTreeMap::new(),
             answer: Answer::default(),
             redo: None,
@@ -117,19 +124,31 @@ impl Led {
         }
     }
 
+    /// Gives up what it has, and begins anew at this time.
+    pub(crate) fn rest(&mut self, until_us: u64) {
+        self.phase = LedPhase::Resting(until_us);
+        self.awaited.clear();
+        self.asked.clear();
+        self.copies.clear();
+        self.copies_bytes = 0;
+        self.parts.clear();
+        self.grows = false;
+        self.answer = Answer::default();
+    }
+
+    /// Uses these keys.
+    pub(crate) fn set_keys(&mut self, keys: BTreeMap<u16, Vec<ClaimedKey>>) {
+        self.keys = keys;
+    }
+
     /// Adds a key of a shard. `false` if it is known.
     pub(crate) fn add_key(&mut self, shard: u16, key: ClaimedKey) -> bool {
         let keys = self.keys.entry(shard).or_default();
-        match keys.iter_mut().find(|known| known.key == key.key) {
-            Some(known) => {
-                known.since = known.since.or(key.since);
-                false
-            }
-            None => {
-                keys.push(key);
-                true
-            }
+        let is_new = keys.iter().all(|known| known.key != key.key);
+        if is_new {
+            keys.push(key);
         }
+        is_new
     }
 
     /// Begins to claim all keys, under another name, and tells the first shard that is asked.
@@ -176,6 +195,7 @@ impl Led {
         self.asked = with_part.into_iter().collect();
         self.copies.clear();
         self.copies_bytes = 0;
+        if_planted!(Bug::DecideBeforeReady, self.phase = LedPhase::Ready);
         without
     }
 
@@ -191,6 +211,7 @@ impl Led {
     pub(crate) fn applies(&mut self) {
         self.phase = LedPhase::Applying;
         self.awaited = self.asked.clone();
+        if_planted!(Bug::CloseBeforeApplied, self.phase = LedPhase::Closing);
     }
 
     /// A shard has made its part.

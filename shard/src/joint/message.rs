@@ -29,6 +29,8 @@ pub(crate) enum Message {
     Granted(u64, Vec<KeyCopy>),
     /// Nothing can be had of this shard. The claim stays until it is released.
     Refused(u64, Status, String),
+    /// There is no room for the part now. The claim stays until it is released.
+    LacksRoom(u64),
     /// This is what will be left of keys of the shard.
     Prepare(u64, Vec<LeftKey>),
     /// Room for it is kept.

@@ -60,7 +60,7 @@ impl<P: Blocks> Shard<P> {
         };
         parked.deadline_us = deadline_us;
         let led = Led::new(Some(parked), deadline_us);
-        self.execution.joint.led.push_back(led);
+        self.execution.joint.waits(led);
         Disposition::Later
     }
 
@@ -86,6 +86,7 @@ impl<P: Blocks> Shard<P> {
                 break;
             }
         }
+        self.execution.joint.count_bytes();
         let own = self.execution.setup.shard();
         let mails = self.execution.joint.take_mail(own).into_iter();
         let mails = mails.map(|(to, mail)| (to, Mail::Joint(mail)));
@@ -142,6 +143,13 @@ impl<P: Blocks> Shard<P> {
                     self.refuse_led(step, at, status, &text);
                 }
             }
+            Message::LacksRoom(change) => {
+                if let Some(at) = self.led_at(change)
+                    && !self.execution.joint.led[at].is_decided()
+                {
+                    self.rest(step.now, at);
+                }
+            }
             Message::Ready(change) => {
                 if let Some(led) = self.led(change) {
                     led.is_ready(from);
@@ -183,10 +191,7 @@ impl<P: Blocks> Shard<P> {
                 self.execution.store.unreserve_part(&reserved);
             }
         }
-        let joint = &mut self.execution.joint;
-        let number = joint.claims.release(name);
-        joint.note_holds();
-        if let Some(number) = number {
+        if let Some(number) = self.execution.joint.release(name) {
             self.claim_ends(step, place_of(number));
         }
         self.execution.phase.note_progress(true);
@@ -247,15 +252,16 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// What a backup is told that asks: how many changes are decided and not closed, and whether
-    /// nothing was decided since its question before. `None`: nobody has asked, and changes over
-    /// several shards may be decided at any time.
+    /// nothing was decided since its question before; nothing where there are no such changes. The
+    /// outer `None`: nobody has asked, and they may be decided at any time.
     #[must_use]
-    pub fn told_of_changes(&self, now: Now) -> Option<(usize, bool)> {
+    pub fn told_of_changes(&self, now: Now) -> Option<Option<(usize, bool)>> {
         let joint = &self.execution.joint;
-        let takes_any = self.execution.setup.config().takes_several_shards;
-        match takes_any && now.us >= joint.frozen_until_us {
-            true => None,
-            false => Some((joint.open(), !takes_any || joint.was_frozen)),
+        let config = self.execution.setup.config();
+        if !config.takes_several_shards || config.topology.shards() == 1 {
+            return Some(None);
         }
+        let is_frozen = now.us < joint.frozen_until_us;
+        is_frozen.then(|| Some((joint.open(), joint.was_frozen)))
     }
 }

@@ -134,6 +134,29 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_document_is_what_is_written() {
+        let text = include_str!("../../FORMAT.md");
+        let example = text.split("and `{b}` deleted:").nth(1).expect("it is there");
+        let digits = example.split("```").nth(1).expect("it is there");
+        let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let read: Vec<u8> = digits
+            .chunks(2)
+            .map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap())
+            .collect();
+        let left = Left {
+            value: b"1",
+            expiry_ms: None,
+            keeps_effects: false,
+        };
+        let both = [(&b"{a}"[..], Some(left)), (b"{b}", None)];
+        let both = both.map(|(key, left)| Outcome { key, left });
+        assert_eq!(outcomes(&read), Some(both.to_vec()));
+        let mut bytes = Vec::new();
+        both.iter().for_each(|outcome| write(outcome, &mut bytes));
+        assert_eq!(bytes, read);
+    }
+
+    #[test]
     fn bytes_that_are_cut_or_changed_are_none_or_other_entries_and_none_panics() {
         let mut bytes = Vec::new();
         all().iter().for_each(|outcome| write(outcome, &mut bytes));

@@ -106,11 +106,14 @@ impl PartNeeds {
         part_bytes(key_bytes, value_bytes, true, 0)
     }
 
-    /// Adds a record of a key and a value of so many bytes, without which the store holds less.
-    pub fn add_record(&mut self, key_bytes: usize, value_bytes: usize) {
+    /// Adds a record of a key and a value of so many bytes. It is of a change that makes the store
+    /// hold more, or not.
+    pub fn add_record(&mut self, key_bytes: usize, value_bytes: usize, grows: bool) {
         self.add(part_bytes(key_bytes, value_bytes, true, 0));
-        self.grows = true;
-        self.memory_bytes += cell_bytes(key_bytes, value_bytes, true);
+        if grows {
+            self.grows = true;
+            self.memory_bytes += cell_bytes(key_bytes, value_bytes, true);
+        }
     }
 
     fn add(&mut self, bytes: usize) {

@@ -1,6 +1,6 @@
 //! Commands that name keys: one item, or an item for each key.
 
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::{APPLY_KEYS_MAX, KEY_BYTES_MAX};
 use crate::request::{Condition, Wanted};
 use crate::slot::slot_of;
 
@@ -35,9 +35,8 @@ impl Talk {
                 return self.refuse(|out| out.extend_from_slice(text));
             }
         }
-        let joins = host.joined_cores() > 0 && !self.is_clustered;
         match request {
-            Request::MSet(_) | Request::Del(_) if joins && !request.is_one_item() => {
+            Request::MSet(_) | Request::Del(_) if self.is_joined(request, args, host) => {
                 if self.is_tracking() {
                     self.note_request(request, host);
                 }
@@ -56,6 +55,17 @@ impl Talk {
                 }
             }
         }
+    }
+
+    /// Whether MSET or DEL is one change of all of its keys: if they are few and short enough.
+    fn is_joined(&self, request: &Request<'_>, args: Arguments<'_>, host: &dyn Host) -> bool {
+        let is_wanted = self.current_entry.is_none()
+            && host.joined_cores() > 0
+            && !self.is_clustered
+            && !request.is_one_item();
+        is_wanted
+            && args.len() <= APPLY_KEYS_MAX
+            && args.from(1).map(<[u8]>::len).sum::<usize>() <= self.limits.value_bytes_max as usize
     }
 
     /// Notes what a command is about. Refuses what a node of a cluster or a token does not allow.

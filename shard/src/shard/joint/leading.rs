@@ -1,16 +1,20 @@
 //! The changes that this shard leads: claimed, run on copies, decided, closed.
 
+use std::collections::BTreeMap;
+
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::reply::ReplyHead;
 use penstock_net::request::Version;
 use penstock_net::resp::{
-    ExpiryLeft, NO_SCRIPT, Replies, Staged, for_each_missing_key, for_each_named_key, protocol_of,
+    ExpiryLeft, NO_SCRIPT, Replies, SCRIPT_KEYS_MAX, Staged, for_each_missing_key, for_each_named_key, protocol_of,
 };
 use penstock_net::script::{SCRIPT_RUNS_MAX, ScriptRequest};
 use penstock_net::slot::{slot_of, tag_of};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::record::VALUE_BYTES_MAX;
 use penstock_storage::redo;
 use penstock_storage::store::{NoRoom, PartNeeds};
 use penstock_storage::system_key::{REDO_KEY_BYTES, redo_keys};
@@ -20,9 +24,10 @@ use crate::accounts::busy::Told;
 use crate::execution::operation::Operation;
 use crate::execution::verbs::copied::CopiedKeys;
 use crate::execution::verbs::script::{self, Bounds, Ended};
-use crate::joint::LED_MAX;
+use crate::joint::{LED_MAX, LOOK_US, REST_US};
 use crate::joint::led::{Answer, Led, LedPhase, RedoRecord};
 use crate::joint::message::{ClaimedKey, LeftKey, LeftValue, Message};
+use crate::now::Now;
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
@@ -50,13 +55,37 @@ impl<P: Blocks> Shard<P> {
             while self.execution.joint.led.len() == count && self.step_one(step, at) {}
             // One that is over has left its place to the next one.
             at += usize::from(self.execution.joint.led.len() == count);
+            // All that have begun stand before those that wait.
+            let joint = &self.execution.joint;
+            let waits = joint.led.get(at).is_some_and(|led| !led.has_begun());
+            if waits && (at >= LED_MAX || joint.start.is_some()) {
+                return self.refuse_late(step, at);
+            }
+        }
+    }
+
+    /// Refuses those that wait and whose time is over, once in a while.
+    fn refuse_late(&mut self, step: &mut Step<'_, P::Block>, from: usize) {
+        let is_stopping = self.execution.phase.is_stopping();
+        let joint = &mut self.execution.joint;
+        if step.now.us < joint.next_look_us && !is_stopping {
+            return;
+        }
+        joint.next_look_us = step.now.us + LOOK_US;
+        let mut at = from;
+        while let Some(led) = self.execution.joint.led.get(at) {
+            match self.comes_too_late_to_join(step, led) {
+                Some((status, text)) => self.refuse_led(step, at, status, text),
+                None => at += 1,
+            }
         }
     }
 
     /// Goes one step on with the change at this place. `false`: it waits.
     fn step_one(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
         let durable = self.execution.store.log().durable();
-        let is_frozen = step.now.us < self.execution.joint.frozen_until_us;
+        let is_frozen = step.now.us < self.execution.joint.frozen_until_us
+            && !is_planted(Bug::DecideBesideBackup);
         let led = &self.execution.joint.led[at];
         if !led.is_decided()
             && let Some((status, text)) = self.comes_too_late_to_join(step, led)
@@ -65,7 +94,11 @@ impl<P: Blocks> Shard<P> {
             return true;
         }
         match led.phase {
-            LedPhase::Waiting => self.begin_led(at),
+            LedPhase::Waiting => self.begin_led(step, at),
+            LedPhase::Resting(until_us) if step.now.us >= until_us => {
+                self.claim_all(at);
+                true
+            }
             LedPhase::Claiming | LedPhase::Preparing | LedPhase::Applying => false,
             LedPhase::Running => {
                 self.run_led(step, at);
@@ -87,7 +120,7 @@ impl<P: Blocks> Shard<P> {
                 self.end_led(at);
                 true
             }
-            LedPhase::Decided(_) | LedPhase::Closed(_) => false,
+            LedPhase::Resting(_) | LedPhase::Decided(_) | LedPhase::Closed(_) => false,
         }
     }
 
@@ -108,25 +141,52 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Begins a change, if few others are under way.
-    fn begin_led(&mut self, at: usize) -> bool {
-        let begun = self.execution.joint.led.iter().filter(|led| led.has_begun());
-        if begun.count() >= LED_MAX || self.execution.joint.start.is_some() {
+    fn begin_led(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
+        if at >= LED_MAX || self.execution.joint.start.is_some() {
             return false;
         }
         let parked = self.execution.joint.led[at].parked.as_ref();
         let item = parked.expect("it is not answered").item.clone();
         let request = ScriptRequest::read(&item).expect("it was read before");
-        let mut keys: Vec<(Box<[u8]>, Option<Version>)> = Vec::new();
-        for_each_named_key(&request, |key| keys.push((key.into(), None)));
-        for_each_missing_key(&request, |key, since| keys.push((key.into(), Some(since))));
-        let setup = &self.execution.setup;
-        let led = &mut self.execution.joint.led[at];
-        for (key, since) in keys {
-            let owner = setup.owner(slot_of(&key));
-            led.add_key(owner, ClaimedKey { key, since });
+        let mut names: BTreeMap<Box<[u8]>, Option<Version>> = BTreeMap::new();
+        for_each_named_key(&request, |key| {
+            if names.len() <= SCRIPT_KEYS_MAX {
+                names.insert(key.into(), None);
+            }
+        });
+        if names.len() > SCRIPT_KEYS_MAX {
+            let text = format!(
+                "nothing was executed: more than {SCRIPT_KEYS_MAX} keys of several shards, which \
+                 is the limit"
+            );
+            self.refuse_led(step, at, Status::TooLarge, &text);
+            return true;
         }
+        for_each_missing_key(&request, |key, since| {
+            names.insert(key.into(), Some(since));
+        });
+        let setup = &self.execution.setup;
+        let mut keys: BTreeMap<u16, Vec<ClaimedKey>> = BTreeMap::new();
+        for (key, since) in names {
+            let owner = setup.owner(slot_of(&key));
+            keys.entry(owner)
+                .or_default()
+                .push(ClaimedKey { key, since });
+        }
+        self.execution.joint.led[at].set_keys(keys);
         self.claim_all(at);
         true
+    }
+
+    /// Gives up what a change has, because there is no room for it now. It begins anew.
+    pub(super) fn rest(&mut self, now: Now, at: usize) {
+        self.release_all(at);
+        let led = &mut self.execution.joint.led[at];
+        let reserved = led.reserved.take();
+        led.rest(now.us + REST_US);
+        if let Some(reserved) = reserved {
+            self.execution.store.unreserve_part(&reserved);
+        }
     }
 
     /// Claims all keys of a change, from its first shard on.
@@ -244,7 +304,8 @@ impl<P: Blocks> Shard<P> {
     /// Notes what a run leaves of each key, by shard.
     fn note_parts(&mut self, at: usize, staged: &Staged) -> Result<(), Refused> {
         let setup = &self.execution.setup;
-        let record_bytes_max = self.execution.store.log().record_bytes_max();
+        let longest = PartNeeds::record_bytes(REDO_KEY_BYTES, VALUE_BYTES_MAX);
+        let record_bytes_max = self.execution.store.log().record_bytes_max().min(longest);
         let from_ms = self.execution.store.data().clock().next_ms();
         let led = &mut self.execution.joint.led[at];
         let mut bytes = PartNeeds::record_bytes(REDO_KEY_BYTES, 0);
@@ -266,6 +327,9 @@ impl<P: Blocks> Shard<P> {
                 }),
             };
             bytes += key.redo_bytes();
+            let held = led.copies[left.name].value.as_ref();
+            let held_bytes = held.map_or(0, |held| held.bytes.len().next_multiple_of(8));
+            led.grows |= key.value_bytes() > held_bytes || held.is_none() && key.left.is_some();
             let shard = setup.owner(slot_of(left.name));
             led.parts.entry(shard).or_default().push(key);
         }
@@ -300,10 +364,13 @@ impl<P: Blocks> Shard<P> {
         let led = &self.execution.joint.led[at];
         let bytes = led.parts.values().flatten().map(LeftKey::redo_bytes);
         let mut needs = PartNeeds::default();
-        needs.add_record(REDO_KEY_BYTES, bytes.sum());
+        needs.add_record(REDO_KEY_BYTES, bytes.sum(), led.grows);
         match self.execution.store.reserve_part(&needs) {
             Ok(()) => {}
-            Err(NoRoom::Wait) => return false,
+            Err(NoRoom::Wait) => {
+                self.rest(step.now, at);
+                return true;
+            }
             Err(_) => {
                 let text = "the disk is full, or disk_bytes_max is used up: there is no room for \
                             the record that decides this change";

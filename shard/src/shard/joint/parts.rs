@@ -26,6 +26,8 @@ enum Stays {
     Waits,
     /// Nothing can be had.
     Refused(Status, String),
+    /// There is no room for it now.
+    LacksRoom,
 }
 
 impl<P: Blocks> Shard<P> {
@@ -36,17 +38,13 @@ impl<P: Blocks> Shard<P> {
         slots.sort_unstable();
         slots.dedup();
         let joint = &mut self.execution.joint;
-        let number = joint.next_claim();
-        joint.claims.add(name, number, slots);
+        joint.claim(name, slots);
         joint.held.push(Held::of_claim(name, keys));
     }
 
     /// Goes on with all parts, as far as they can.
     pub(super) fn step_held(&mut self, step: &mut Step<'_, P::Block>) {
-        if self.execution.joint.start.is_none() {
-            self.execution.joint.claims.grant();
-            self.execution.joint.note_holds();
-        }
+        self.execution.joint.grant();
         let mut all = std::mem::take(&mut self.execution.joint.held);
         for held in &mut all {
             while let Some(said) = self.execution.step_part(step.now, held) {
@@ -110,6 +108,10 @@ impl<P: Blocks> Execution<P> {
         };
         match stays {
             Stays::Waits => None,
+            Stays::LacksRoom => {
+                held.phase = HeldPhase::Done;
+                Some(Some(Message::LacksRoom(change)))
+            }
             Stays::Refused(status, text) => {
                 held.phase = HeldPhase::Done;
                 held.take_copies();
@@ -136,7 +138,8 @@ impl<P: Blocks> Execution<P> {
                     return Err(Stays::Waits);
                 }
                 Copying::Unfired(home, id) => match self.fire_first(now, home, id) {
-                    Fired::Ran | Fired::Failed(_) => {}
+                    // Its effects may have changed what is copied.
+                    Fired::Ran | Fired::Failed(_) => drop(held.take_copies()),
                     Fired::Full(_) => {
                         let text = "a key of this change has expired, and there is no room yet, on \
                                     the disk or in memory, for what is to happen then";
@@ -178,7 +181,8 @@ impl<P: Blocks> Execution<P> {
                 held.reserved = Some(needs);
                 Ok(())
             }
-            Err(NoRoom::Wait) => Err(Stays::Waits),
+            // Who waits here holds room that others wait for.
+            Err(NoRoom::Wait) => Err(Stays::LacksRoom),
             Err(NoRoom::Log) => {
                 let text = format!(
                     "the disk is full, or disk_bytes_max is used up: shard {shard} has no room for \
@@ -229,10 +233,11 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
-    /// Reads a key, unless that goes on.
+    /// Reads a key, unless that goes on. Each part reads one key at a time, so no other bound is
+    /// asked: what fills it may wait for this part.
     fn read_for_part(&mut self, cold: Cold) {
         let parking = &mut self.requests.parking;
-        if !parking.looks_for(&cold) && parking.may_read_ahead() {
+        if !parking.looks_for(&cold) {
             parking.fetch(cold);
         }
     }
