@@ -22,6 +22,7 @@ use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::execution::operation::{Asks, Own};
 use crate::execution::verbs::Cold;
+use crate::mail::SessionId;
 
 use claims::{ChangeName, Claims};
 use held::Held;
@@ -37,13 +38,20 @@ const WAITING_MAX: usize = 4096;
 /// less.
 pub(crate) const PATIENCE_US: u64 = 5_000_000;
 /// How long nothing is decided behind a question of a backup, in microseconds.
-pub(crate) const FREEZE_US: u64 = 300_000;
+const HOLD_US: u64 = 300_000;
+/// How long nothing is decided because of backups, in microseconds: so long of each five times as
+/// much.
+const HELD_US_MAX: u64 = 1_000_000;
+/// Questions of backups that are not answered, at most; others do not hold.
+const QUESTIONS_MAX: usize = 64;
 /// How long a stop waits for what is decided, in microseconds; the next start does the rest.
 pub(crate) const STOP_US: u64 = 2_000_000;
 /// A key of a decided part that cannot be read is read again after so many microseconds.
 pub(crate) const READ_AGAIN_US: u64 = 100_000;
-/// How long a change rests that found no room, in microseconds.
-pub(crate) const REST_US: u64 = 10_000;
+/// How long a change rests that found no room, in microseconds, about; doubled each time ...
+pub(crate) const REST_US: u64 = 5_000;
+/// ... so often.
+pub(crate) const RESTS_MAX: u32 = 6;
 /// How often changes that wait are looked at whose time may be over, in microseconds.
 pub(crate) const LOOK_US: u64 = 10_000;
 /// Keys that could not be read and are remembered, at most.
@@ -62,6 +70,30 @@ pub struct JointCounters {
     pub refused: u64,
     /// Decided changes that its start has found and finished.
     pub resumed: u64,
+}
+
+/// What a backup is told of changes over several shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangesTold {
+    /// How many are decided and not closed.
+    pub open: usize,
+    /// How many were decided since the start.
+    pub decided: u64,
+    /// None is decided for a quarter of a second behind the question.
+    pub is_held: bool,
+}
+
+/// A question, by its connection and its name there.
+pub(crate) type Question = (SessionId, u64);
+
+/// How long backups keep changes from being decided.
+#[derive(Debug, Default)]
+struct Hold {
+    until_us: u64,
+    /// When the first of the questions came that count against [`HELD_US_MAX`].
+    from_us: u64,
+    /// The questions that were not answered yet, and whether they hold.
+    questions: Vec<(Question, bool)>,
 }
 
 /// What a shard leads and holds.
@@ -83,10 +115,9 @@ pub(crate) struct Joint {
     /// Keys that could not be read.
     unread: Vec<KeyHome>,
     pub(crate) read_again_us: u64,
-    /// Nothing is decided before that.
-    pub(crate) frozen_until_us: u64,
-    /// That was so when a backup asked last.
-    pub(crate) was_frozen: bool,
+    hold: Hold,
+    /// Bytes of copies that have not left.
+    pub(crate) copied_bytes: usize,
     /// When changes that wait are looked at again.
     pub(crate) next_look_us: u64,
     /// Bytes of all of it, as of the last step.
@@ -252,6 +283,43 @@ impl Joint {
         self.unread.len() < before
     }
 
+    /// A backup asks.
+    pub(crate) fn hold(&mut self, now_us: u64, question: Question) {
+        if now_us >= self.hold.from_us + 5 * HELD_US_MAX {
+            self.hold.from_us = now_us;
+        }
+        let until_us = now_us + HOLD_US;
+        let has_room = self.hold.questions.len() < QUESTIONS_MAX;
+        let is_held = has_room && until_us <= self.hold.from_us + HELD_US_MAX;
+        if is_held {
+            self.hold.until_us = self.hold.until_us.max(until_us);
+        }
+        if has_room {
+            self.hold.questions.push((question, is_held));
+        }
+    }
+
+    /// Whether nothing may be decided now, because a backup is taken.
+    pub(crate) fn is_on_hold(&self, now_us: u64) -> bool {
+        now_us < self.hold.until_us && !is_planted(Bug::DecideBesideBackup)
+    }
+
+    /// What a question is told, if it is one of a backup.
+    pub(crate) fn told(&self, question: Question) -> Option<ChangesTold> {
+        let mut questions = self.hold.questions.iter();
+        let (_, is_held) = questions.find(|(other, _)| *other == question)?;
+        Some(ChangesTold {
+            open: self.open(),
+            decided: self.counters.decided,
+            is_held: *is_held,
+        })
+    }
+
+    /// A question is answered.
+    pub(crate) fn answered(&mut self, question: Question) {
+        self.hold.questions.retain(|(other, _)| *other != question);
+    }
+
     /// Changes that are decided and not closed.
     pub(crate) fn open(&self) -> usize {
         self.led.iter().filter(|led| led.is_decided()).count()
@@ -276,9 +344,13 @@ impl Joint {
         if self.is_idle() {
             return None;
         }
+        // What waits is looked at once in a while.
         let waits = self.led.iter().filter(|led| !led.is_decided());
-        let deadlines = waits.map(|led| led.deadline_us + 1);
-        let thaws = Some(self.frozen_until_us).filter(|us| *us > now_us);
+        let deadlines = waits.map(|led| match led.has_begun() {
+            true => led.deadline_us + 1,
+            false => led.deadline_us.max(self.next_look_us) + 1,
+        });
+        let thaws = Some(self.hold.until_us).filter(|us| *us > now_us);
         let reads = Some(self.read_again_us).filter(|us| *us > now_us);
         let stops = Some(self.stops_us + STOP_US).filter(|us| self.stops_us > 0 && *us > now_us);
         let rests = self.led.iter().filter_map(|led| match led.phase {

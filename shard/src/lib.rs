@@ -56,7 +56,7 @@ pub use accounts::counters::{Counters, ReplicationCounters};
 pub use bad_places::BadPlace;
 pub use event::{Event, Fatal, Outbox, Outside, TokenHorizon};
 pub use firing::{FailedEffects, FiringCounters};
-pub use joint::JointCounters;
+pub use joint::{ChangesTold, JointCounters};
 pub use joint::message::JointMail;
 pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;

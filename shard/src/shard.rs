@@ -323,6 +323,7 @@ impl<P: Blocks> Shard<P> {
     ) {
         let shard = self.execution.setup.shard();
         if let Some(open) = self.front.sessions.get_open(session) {
+            self.execution.joint.answered((session, request_id));
             write_info_reply(open.output.pieces.written(), request_id, shard, text);
             self.note(session, Lsn(0), 0, outbox);
         }

@@ -252,9 +252,12 @@ pub fn judge_script<'a>(rights: &'a Rights, request: &ScriptRequest<'a>) -> Resu
         let Ok(Some(asked)) = Request::read(command, args) else {
             continue;
         };
-        let need = match asked.is_change() {
-            true => Need::READ_WRITE,
-            false => Need::READ,
+        let is_alone = request.script() == ScriptName::Command;
+        let need = match asked {
+            // By itself it shows no more than the items do that it is for other keys.
+            Request::MSet(_) | Request::Del(_) if is_alone => Need::WRITE,
+            _ if asked.is_change() => Need::READ_WRITE,
+            _ => Need::READ,
         };
         // The places of keys are those of the arguments, which live as long as the item.
         let mut lacking = None;

@@ -16,12 +16,12 @@ use super::output::{Output, count, hex};
 use super::server::ServerAddress;
 use super::{EXIT_CODES, Failure};
 
-/// Rounds of questions, at most.
-const ROUNDS_MAX: u32 = 100;
-/// Between two rounds.
-const ROUND_PAUSE: Duration = Duration::from_millis(10);
-/// A shard decides nothing for so long behind a question, at least.
-const HELD_MIN: Duration = Duration::from_millis(250);
+/// How long the shards are asked until no change over several of them is on its way.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two rounds of questions.
+const ROUND_PAUSE: Duration = Duration::from_millis(20);
+/// A shard decides nothing for so long behind a question that it holds for, at least.
+const HELD: Duration = Duration::from_millis(250);
 
 const BACKUP_EXAMPLES: &str = "\
 A server that uses the data directory goes on serving; --addr must reach it, and each shard's own
@@ -273,11 +273,11 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
         }
         connections.push((own, connection));
     }
-    let mut was_calm = false;
-    for _ in 0..ROUNDS_MAX {
+    let until = Instant::now() + PATIENCE;
+    let mut before = None;
+    while Instant::now() < until {
         let began = Instant::now();
-        let (mut ends, mut has_changes) = (Vec::new(), false);
-        let (mut is_calm, mut is_held) = (true, true);
+        let (mut ends, mut told) = (Vec::new(), Vec::new());
         for (own, connection) in &connections {
             let text = connection.info_for_backup()?;
             let end = end_of(&text).ok_or_else(|| {
@@ -285,36 +285,42 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
                     "{own} does not tell how far its log is durable: it is of another version"
                 ))
             })?;
-            let changes = changes_of(&text);
-            is_calm &= changes.is_none_or(|(open, _)| open == 0);
-            is_held &= changes.is_none_or(|(_, is_held)| is_held);
-            has_changes |= changes.is_some();
             ends.push(end);
+            told.extend(changes_of(&text));
         }
-        if !has_changes {
+        // All shards kept from deciding from the first question to the last one.
+        let is_held = told.iter().all(|it| it.is_held) && began.elapsed() < HELD;
+        let decided: Vec<u64> = told.iter().map(|it| it.decided).collect();
+        if told.is_empty() || is_held && before == Some(decided.clone()) {
             return Ok(ends);
         }
-        // Between the questions of two rounds nothing was decided, and all was closed before.
-        is_held &= began.elapsed() < HELD_MIN;
-        if was_calm && is_held {
-            return Ok(ends);
-        }
-        was_calm = is_calm;
+        let is_calm = told.iter().all(|it| it.open == 0);
+        before = is_calm.then_some(decided);
         std::thread::sleep(ROUND_PAUSE);
     }
     Err(Failure::server(format_args!(
-        "in each of {ROUNDS_MAX} rounds of questions changes over several shards were on their way, \
-         or answers took too long; nothing was backed up: try again"
+        "changes over several shards were on their way at each question for {} s; nothing was \
+         backed up: try again",
+        PATIENCE.as_secs()
     )))
 }
 
-/// How many changes over several shards are on their way, and whether none was decided since the
-/// question before, in the text of INFO. `None`: there are no such changes.
-fn changes_of(text: &str) -> Option<(u64, bool)> {
+/// What a shard tells of changes over several shards.
+struct Changes {
+    open: u64,
+    decided: u64,
+    is_held: bool,
+}
+
+/// The same in the text of INFO. `None`: there are no such changes.
+fn changes_of(text: &str) -> Option<Changes> {
     let info: serde_json::Value = serde_json::from_str(text).ok()?;
     let log = info.get("log")?;
-    let open = log.get("open_changes")?.as_u64()?;
-    Some((open, log.get("is_held")?.as_bool()?))
+    Some(Changes {
+        open: log.get("open_changes")?.as_u64()?,
+        decided: log.get("decided_changes")?.as_u64()?,
+        is_held: log.get("is_held")?.as_bool()?,
+    })
 }
 
 /// The durable end in the text of INFO.

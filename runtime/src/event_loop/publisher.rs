@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_shard::cluster::ReplicationStatus;
-use penstock_shard::{Now, Shard, SpareFailure};
+use penstock_shard::{Now, SessionId, Shard, SpareFailure};
 use penstock_storage::cleaning::Fill;
 use penstock_storage::histogram::Histogram;
 
@@ -189,19 +189,22 @@ impl Publisher {
     pub(super) fn info(
         &self,
         now: Now,
+        question: (SessionId, u64),
         shard: &Shard<Arena>,
         memory: Option<&MemoryBound>,
     ) -> String {
         let end = shard.store().log().durable_end();
-        let log = shard.told_of_changes(now).map(|changes| LogEnd {
+        let (session, request_id) = question;
+        let log = shard.told_of_changes(session, request_id).map(|changes| LogEnd {
             shard: self.number,
             id: end.log_id,
             durable_lsn: end.lsn.0,
             segment: end.segment_sequence,
             end_offset: end.end_offset,
-            changes: changes.map(|(open_changes, is_held)| ChangesTold {
-                open_changes,
-                is_held,
+            changes: changes.map(|told| ChangesTold {
+                open_changes: told.open,
+                decided_changes: told.decided,
+                is_held: told.is_held,
             }),
         });
         let memory = Memory {

@@ -47,6 +47,7 @@ use crate::disk::patiently;
 use crate::event_loop::shard_thread::ShardThread;
 use crate::startup::node::Opened;
 use crate::startup::room::ConnectionBound;
+use crate::system::lines::tell;
 use crate::system::open_files;
 use crate::tls::{Peer, ServedTls};
 
@@ -220,6 +221,9 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     let (core_of_ports, reports) = (Rc::clone(&core), start.reports);
     monoio::spawn(async move {
         finish_changes(&core_of_ports).await;
+        if core_of_ports.engine.borrow().shard.is_stopping() {
+            return;
+        }
         let _ = reports.send(match open_ports(&core_of_ports, ports) {
             Ok(()) => Report::Ready,
             Err(error) => Report::Refused(error),
@@ -252,6 +256,7 @@ async fn finish_changes(core: &Core) {
     let resumed = core.engine.borrow().shard.joint_counters().resumed;
     if resumed > 0 {
         let shard = core.shard;
+        tell!("resumed      shard {shard}: {resumed} changes over several shards are finished");
         info!(shard, resumed, "shard {shard}: {resumed} changes over several shards finished");
     }
 }

@@ -453,7 +453,7 @@ impl Node {
                 log_bytes: SNAPSHOT_LOG_BYTES,
                 stop_us_max: SNAPSHOT_STOP_US_MAX,
             },
-            takes_several_shards: config.resp_several_shards,
+            takes_several_shards: config.resp_several_shards && self.cluster.is_none(),
             cluster: self.cluster_of(shard),
         };
         Ok(ShardStart {

@@ -18,7 +18,7 @@ struct Told {
     is_any: bool,
 }
 
-/// Tells for one shard. Dropped, it has found nothing: the shard does not open.
+/// Tells for one shard. Dropped, it may have found one: the shard does not open.
 pub(crate) struct Teller<'a> {
     found: &'a RedoFound,
     has_told: bool,
@@ -67,7 +67,7 @@ impl Teller<'_> {
 impl Drop for Teller<'_> {
     fn drop(&mut self) {
         if !self.has_told {
-            self.found.note(false);
+            self.found.note(true);
         }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn all_shards_hear_of_one_that_has_found_something_and_one_that_fails_keeps_nobody_waiting() {
-        for is_found in [false, true] {
+        for (is_found, fails) in [(false, false), (true, false), (false, true)] {
             let found = Arc::new(RedoFound::new(3));
             let threads: Vec<_> = [false, is_found]
                 .into_iter()
@@ -89,9 +89,13 @@ mod tests {
                     std::thread::spawn(move || found.teller().tell(is_found))
                 })
                 .collect();
-            drop(found.teller());
+            let last = found.teller();
+            match fails {
+                true => drop(last),
+                false => assert_eq!(last.tell(false), is_found),
+            }
             for thread in threads {
-                assert_eq!(thread.join().expect("it ends"), is_found);
+                assert_eq!(thread.join().expect("it ends"), is_found || fails);
             }
         }
     }

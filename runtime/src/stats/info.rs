@@ -83,7 +83,9 @@ pub(crate) struct LogEnd {
 pub(crate) struct ChangesTold {
     /// How many are decided and not closed.
     pub(crate) open_changes: usize,
-    /// None was decided since the question before.
+    /// How many were decided since the start.
+    pub(crate) decided_changes: u64,
+    /// None is decided for a quarter of a second behind the question.
     pub(crate) is_held: bool,
 }
 

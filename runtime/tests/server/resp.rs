@@ -12,6 +12,7 @@ mod oracle;
 mod running;
 mod script_table;
 mod scripts;
+mod several;
 mod spread;
 mod table;
 mod text_tokens;

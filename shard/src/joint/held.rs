@@ -80,6 +80,11 @@ impl Held {
         std::mem::take(&mut self.copies)
     }
 
+    /// Bytes of its copies.
+    pub(crate) fn copies_bytes(&self) -> usize {
+        self.copies_bytes
+    }
+
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let keys = self.keys.iter().map(ClaimedKey::bytes).sum::<usize>();

@@ -76,6 +76,8 @@ pub(crate) struct Led {
     pub(crate) copies: HashMap<Box<[u8]>, KeyCopy>,
     copies_bytes: usize,
     pub(crate) runs: u8,
+    /// How often it found no room.
+    pub(crate) rests: u32,
     pub(crate) spent: Spent,
     /// The store holds more after it.
     pub(crate) grows: bool,
@@ -101,6 +103,7 @@ impl Led {
             copies: HashMap::new(),
             copies_bytes: 0,
             runs: 0,
+            rests: 0,
             spent: Spent::default(),
             grows: false,
             parts: BTreeMap::new(),
@@ -235,6 +238,11 @@ impl Led {
         self.phase != LedPhase::Waiting
     }
 
+    /// Bytes of its copies.
+    pub(crate) fn copies_bytes(&self) -> usize {
+        self.copies_bytes
+    }
+
     /// Shards whose answer it waits for.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = u16> {
         self.awaited.iter().copied()
@@ -275,6 +283,7 @@ mod tests {
         assert_eq!(led.phase, LedPhase::Running);
         let deleted = |name: &[u8]| LeftKey {
             key: name.into(),
+            seen: None,
             left: None,
         };
         led.parts = [(0, vec![deleted(b"b")]), (2, vec![deleted(b"a")])].into();

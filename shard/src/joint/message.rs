@@ -3,6 +3,7 @@
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::redo::{Left, Outcome, entry_bytes};
+use penstock_storage::version::Version as Stored;
 
 /// Messages from one shard to another, in their order.
 #[derive(Clone, Debug)]
@@ -62,6 +63,8 @@ pub(crate) struct KeyCopy {
     pub(crate) value: Option<CopiedValue>,
     /// It may have changed since it was watched.
     pub(crate) may_have_changed: bool,
+    /// The version that the index has of it, also if it has expired.
+    pub(crate) seen: Option<Stored>,
     /// The lifetime that its keyspace gives a value that begins anew, in milliseconds; 0 is none.
     pub(crate) ttl_ms: u64,
 }
@@ -79,6 +82,8 @@ pub(crate) struct CopiedValue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeftKey {
     pub(crate) key: Box<[u8]>,
+    /// Its version before.
+    pub(crate) seen: Option<Stored>,
     pub(crate) left: Option<LeftValue>,
 }
 
@@ -110,6 +115,7 @@ impl LeftKey {
     pub(crate) fn of(outcome: &Outcome<'_>) -> Self {
         LeftKey {
             key: outcome.key.into(),
+            seen: outcome.seen,
             left: outcome.left.map(|left| LeftValue {
                 bytes: left.value.into(),
                 expiry_ms: left.expiry_ms,
@@ -121,6 +127,7 @@ impl LeftKey {
     pub(crate) fn outcome(&self) -> Outcome<'_> {
         Outcome {
             key: &self.key,
+            seen: self.seen,
             left: self.left.as_ref().map(|left| Left {
                 value: &left.bytes,
                 expiry_ms: left.expiry_ms,

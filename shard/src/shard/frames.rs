@@ -257,7 +257,7 @@ impl<P: Blocks> Shard<P> {
                 return self.answer_schema(id, header, step.outbox);
             }
             Ok((Opcode::Info, _)) if body == BACKUP_ASKS => {
-                self.freeze_changes(step.now);
+                self.hold_changes(step.now, id, header.request_id);
                 step.outbox.info.push((id, header.request_id));
                 return true;
             }

@@ -15,8 +15,8 @@ use crate::joint::claims::ChangeName;
 use crate::joint::held::{Held, HeldPhase};
 use crate::joint::led::{Led, LedPhase};
 use crate::joint::message::Message;
-use crate::joint::{FREEZE_US, JointCounters, PATIENCE_US, place_of};
-use crate::mail::Mail;
+use crate::joint::{ChangesTold, JointCounters, PATIENCE_US, place_of};
+use crate::mail::{Mail, SessionId};
 use crate::now::Now;
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
@@ -131,10 +131,12 @@ impl<P: Blocks> Shard<P> {
             Message::Release(change) => self.release(step, from, change),
             Message::Granted(change, copies) => {
                 let Some(led) = self.led(change) else { return };
-                if let Some(next) = led.granted(from, copies) {
-                    let keys = led.keys[&next].clone();
+                let next = led.granted(from, copies);
+                let keys = next.map(|next| led.keys[&next].clone());
+                if let Some((next, keys)) = next.zip(keys) {
                     self.send_joint(next, Message::Claim(change, keys));
                 }
+                self.bound_led(step.now, change);
             }
             Message::Refused(change, status, text) => {
                 if let Some(at) = self.led_at(change)
@@ -164,6 +166,19 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    /// Has a change rest whose copies are too many beside those of others.
+    fn bound_led(&mut self, now: Now, change: u64) {
+        let bytes_max = self.execution.setup.config().parked_bytes_max / 2;
+        let joint = &self.execution.joint;
+        let all = joint.led.iter().map(Led::copies_bytes).sum::<usize>();
+        if all > bytes_max
+            && let Some(at) = self.led_at(change)
+            && self.execution.joint.led[at].copies_bytes() < all
+        {
+            self.rest(now, at);
+        }
+    }
+
     fn held(&mut self, leader: u16, change: u64) -> Option<&mut Held> {
         let name = ChangeName { leader, change };
         let held = &mut self.execution.joint.held;
@@ -186,6 +201,7 @@ impl<P: Blocks> Shard<P> {
         let joint = &mut self.execution.joint;
         if let Some(at) = joint.held.iter().position(|held| held.name == name) {
             let held = joint.held.remove(at);
+            joint.copied_bytes -= held.copies_bytes();
             assert!(!held.is_owed(), "a part that is decided is released when it is durable");
             if let Some(reserved) = held.reserved {
                 self.execution.store.unreserve_part(&reserved);
@@ -201,6 +217,7 @@ impl<P: Blocks> Shard<P> {
     fn refuse_led(&mut self, step: &mut Step<'_, P::Block>, at: usize, status: Status, text: &str) {
         let led = self.execution.joint.led.remove(at).expect("it is led");
         self.give_up_claims(&led);
+        self.execution.phase.note_progress(true);
         self.execution.joint.counters.refused += 1;
         let Some(mut parked) = led.parked else { return };
         if let Some(reserved) = &led.reserved {
@@ -231,6 +248,12 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    /// Whether a clean stop was asked for.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.execution.phase.is_stopping()
+    }
+
     /// What it counts of changes over several shards.
     #[must_use]
     pub fn joint_counters(&self) -> JointCounters {
@@ -244,24 +267,24 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// A backup asks how far the log is: nothing is decided for a while, so that it does not tear a
-    /// change.
-    pub(super) fn freeze_changes(&mut self, now: Now) {
-        let joint = &mut self.execution.joint;
-        joint.was_frozen = now.us < joint.frozen_until_us;
-        joint.frozen_until_us = now.us + FREEZE_US;
+    /// change. Not for long, however often somebody asks.
+    pub(super) fn hold_changes(&mut self, now: Now, session: SessionId, request_id: u64) {
+        self.execution.joint.hold(now.us, (session, request_id));
     }
 
-    /// What a backup is told that asks: how many changes are decided and not closed, and whether
-    /// nothing was decided since its question before; nothing where there are no such changes. The
-    /// outer `None`: nobody has asked, and they may be decided at any time.
+    /// What this question is told of changes over several shards, if it is one of a backup; nothing
+    /// where there are no such changes. The outer `None`: they may be decided at any time.
     #[must_use]
-    pub fn told_of_changes(&self, now: Now) -> Option<Option<(usize, bool)>> {
-        let joint = &self.execution.joint;
+    pub fn told_of_changes(
+        &self,
+        session: SessionId,
+        request_id: u64,
+    ) -> Option<Option<ChangesTold>> {
         let config = self.execution.setup.config();
         if !config.takes_several_shards || config.topology.shards() == 1 {
             return Some(None);
         }
-        let is_frozen = now.us < joint.frozen_until_us;
-        is_frozen.then(|| Some((joint.open(), joint.was_frozen)))
+        let told = self.execution.joint.told((session, request_id));
+        told.map(Some)
     }
 }

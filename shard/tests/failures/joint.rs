@@ -10,7 +10,7 @@ use crate::seed::{Seed, seeds};
 use crate::server::{Asked, Failure};
 
 use history::{Event, History};
-use world::{Found, Node};
+use world::{Backup, Found, Node};
 
 /// Keys of the model, which are of all shards.
 pub const KEYS: usize = 8;
@@ -63,28 +63,63 @@ fn run(
     let mut node = Node::new(shards, failing);
     let mut history = History::default();
     for step in 0..STEPS {
-        if random.once_in(3) {
-            let client = random.below(usize::from(shards));
-            if node.is_free(client) {
-                let command = command(&mut random);
-                history.asked(client, command.clone());
-                node.ask(client, &command);
-            }
-        }
-        if random.once_in(60) {
-            let shard = random.below(usize::from(shards));
-            node.fill(shard, random.once_in(2));
-        }
-        node.step(&mut random);
-        for (client, reply) in node.take_replies() {
-            history.answered(client, reply);
-        }
+        act(&mut node, &mut history, &mut random);
         look(&node, &history, step);
         if node.is_fatal() {
             break;
         }
     }
     (node, history)
+}
+
+/// One step of a run.
+fn act(node: &mut Node, history: &mut History, random: &mut Random) {
+    let shards = node.shards();
+    if random.once_in(3) {
+        let client = random.below(shards);
+        if node.is_free(client) {
+            let command = command(random);
+            history.asked(client, command.clone());
+            node.ask(client, &command);
+        }
+    }
+    if random.once_in(60) {
+        node.fill(random.below(shards), random.once_in(2));
+    }
+    node.step(random);
+    for (client, reply) in node.take_replies() {
+        history.answered(client, reply);
+    }
+}
+
+#[test]
+fn a_backup_holds_each_change_whole_or_not_at_all() {
+    let (mut taken, mut decided) = (0, 0);
+    for seed in seeds(30) {
+        let _seed = Seed(seed);
+        let shards = 2 + u16::try_from(seed % 3).expect("small");
+        let mut random = Random::new(seed);
+        let mut node = Node::new(shards, None);
+        let mut history = History::default();
+        let mut backup = Backup::default();
+        for step in 0..2 * STEPS {
+            act(&mut node, &mut history, &mut random);
+            if step % 2 == 0
+                && let Some((from, images)) = backup.step(&mut node, history.now())
+            {
+                let mut restored = node.restored(images);
+                restored.settle();
+                let found = restored.read_all();
+                history
+                    .as_of(from)
+                    .check(&found)
+                    .unwrap_or_else(|why| panic!("a backup: {why}"));
+                taken += 1;
+            }
+        }
+        decided += node.decided();
+    }
+    assert!(taken > 30 && decided > 100, "{taken} backups, {decided} changes");
 }
 
 #[test]

@@ -6,15 +6,19 @@
 //!  4  4   bytes of the value
 //!  8  8   when it expires in unix milliseconds, 0 for never; all ones: the key is deleted
 //! 16  4   flags: 1 what runs at the expiry stays as it is
-//! 20  4   0
-//! 24      key, value, zeros up to a multiple of 8
+//! 20  4   epoch of the version that the change has seen, 0 if the key was missing
+//! 24  8   its sequence
+//! 32      key, value, zeros up to a multiple of 8
 //! ```
+//!
+//! A key that has another version than the one that was seen has been left so, or was written since.
 //!
 //! The value of a redo record has one such entry for each key, at least one, one behind the other.
 
 use crate::format::record::{KEY_BYTES_MAX, read_u32, read_u64};
+use crate::types::version::Version;
 
-const HEAD_BYTES: usize = 24;
+const HEAD_BYTES: usize = 32;
 const DELETED: u64 = u64::MAX;
 const FLAG_KEEPS_EFFECTS: u32 = 1;
 
@@ -23,6 +27,8 @@ const FLAG_KEEPS_EFFECTS: u32 = 1;
 pub struct Outcome<'a> {
     /// The key.
     pub key: &'a [u8],
+    /// Its version before; `None` if it was missing.
+    pub seen: Option<Version>,
     /// `None`: it is gone.
     pub left: Option<Left<'a>>,
 }
@@ -53,7 +59,9 @@ pub fn write(outcome: &Outcome<'_>, into: &mut Vec<u8>) {
     into.extend_from_slice(&short(value.len()).to_le_bytes());
     into.extend_from_slice(&expiry_ms.to_le_bytes());
     into.extend_from_slice(&flags.to_le_bytes());
-    into.extend_from_slice(&[0; 4]);
+    let seen = outcome.seen.unwrap_or_default();
+    into.extend_from_slice(&seen.epoch.to_le_bytes());
+    into.extend_from_slice(&seen.sequence.to_le_bytes());
     into.extend_from_slice(outcome.key);
     into.extend_from_slice(value);
     into.resize(start + (into.len() - start).next_multiple_of(8), 0);
@@ -81,6 +89,10 @@ fn read(bytes: &[u8]) -> Option<(Outcome<'_>, &[u8])> {
     let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
     let (key_bytes, value_bytes) = (read_u32(head) as usize, read_u32(&head[4..]) as usize);
     let (expiry_ms, flags) = (read_u64(&head[8..]), read_u32(&head[16..]));
+    let seen = Version {
+        epoch: read_u32(&head[20..]),
+        sequence: read_u64(&head[24..]),
+    };
     let (key, rest) = rest.split_at_checked(key_bytes)?;
     let (value, rest) = rest.split_at_checked(value_bytes)?;
     let padding_bytes = entry_bytes(key_bytes, value_bytes) - HEAD_BYTES - key_bytes - value_bytes;
@@ -89,13 +101,15 @@ fn read(bytes: &[u8]) -> Option<(Outcome<'_>, &[u8])> {
     let is_good = (1..=KEY_BYTES_MAX).contains(&key_bytes)
         && flags & !FLAG_KEEPS_EFFECTS == 0
         && !(is_deleted && (value_bytes > 0 || flags != 0))
-        && head[20..].iter().chain(padding).all(|byte| *byte == 0);
+        && (seen.epoch == 0) == (seen.sequence == 0)
+        && padding.iter().all(|byte| *byte == 0);
     let left = (!is_deleted).then_some(Left {
         value,
         expiry_ms: Some(expiry_ms).filter(|ms| *ms > 0),
         keeps_effects: flags != 0,
     });
-    is_good.then_some((Outcome { key, left }, rest))
+    let seen = Some(seen).filter(|seen| seen.epoch > 0);
+    is_good.then_some((Outcome { key, seen, left }, rest))
 }
 
 #[cfg(test)]
@@ -110,12 +124,16 @@ mod tests {
                 keeps_effects,
             })
         };
+        let seen = Version {
+            epoch: 3,
+            sequence: 900,
+        };
         [
-            (&b"one"[..], left(&b"value"[..], Some(77), true)),
-            (b"two", None),
-            (b"three", left(b"", None, false)),
+            (&b"one"[..], Some(seen), left(&b"value"[..], Some(77), true)),
+            (b"two", Some(seen), None),
+            (b"three", None, left(b"", None, false)),
         ]
-        .map(|(key, left)| Outcome { key, left })
+        .map(|(key, seen, left)| Outcome { key, seen, left })
     }
 
     #[test]
@@ -148,8 +166,12 @@ mod tests {
             expiry_ms: None,
             keeps_effects: false,
         };
-        let both = [(&b"{a}"[..], Some(left)), (b"{b}", None)];
-        let both = both.map(|(key, left)| Outcome { key, left });
+        let seen = Version {
+            epoch: 1,
+            sequence: 7,
+        };
+        let both = [(&b"{a}"[..], None, Some(left)), (b"{b}", Some(seen), None)];
+        let both = both.map(|(key, seen, left)| Outcome { key, seen, left });
         assert_eq!(outcomes(&read), Some(both.to_vec()));
         let mut bytes = Vec::new();
         both.iter().for_each(|outcome| write(outcome, &mut bytes));
@@ -160,7 +182,7 @@ mod tests {
     fn bytes_that_are_cut_or_changed_are_none_or_other_entries_and_none_panics() {
         let mut bytes = Vec::new();
         all().iter().for_each(|outcome| write(outcome, &mut bytes));
-        let ends: Vec<usize> = [32, 64].into_iter().chain([bytes.len()]).collect();
+        let ends: Vec<usize> = [40, 80].into_iter().chain([bytes.len()]).collect();
         for end in 0..bytes.len() {
             assert_eq!(outcomes(&bytes[..end]).is_some(), ends.contains(&end), "{end}");
         }

@@ -78,6 +78,8 @@ impl Data {
 pub struct PartNeeds {
     /// Bytes of its records.
     bytes: usize,
+    /// How many they are.
+    records: usize,
     /// Bytes of the longest one.
     longest_bytes: usize,
     /// Bytes of memory.
@@ -118,6 +120,7 @@ impl PartNeeds {
 
     fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
+        self.records += 1;
         self.longest_bytes = self.longest_bytes.max(bytes);
     }
 
@@ -168,7 +171,7 @@ impl<P: Blocks> Store<P> {
             return Err(NoRoom::Wait);
         }
         let purpose = if needs.grows { Purpose::Grow } else { Purpose::Keep };
-        let room = self.log.reserve(purpose, needs.bytes, needs.longest_bytes);
+        let room = self.log.reserve(purpose, (needs.bytes, needs.records), needs.longest_bytes);
         match room {
             Room::Yes => {
                 self.data.owed.reserved_bytes += needs.memory_bytes;
@@ -181,12 +184,27 @@ impl<P: Blocks> Store<P> {
 
     /// Gives back what was kept for a part.
     pub fn unreserve_part(&mut self, needs: &PartNeeds) {
-        self.log.unreserve(needs.bytes);
+        self.log.unreserve(needs.bytes, needs.records);
         self.data.owed.reserved_bytes -= needs.memory_bytes;
     }
 
-    /// Leaves a key of this home with what was decided. Done again, it is the same.
+    /// Leaves a key of this home with what was decided, unless it has another version than the one
+    /// that was seen: then it is so already, or was written since.
     pub fn leave(&mut self, now_us: u64, home: KeyHome, outcome: &Outcome<'_>) -> Leaving {
+        let there = match self.data.keys.find(home.slot, home.hash, outcome.key) {
+            Found::Cold(place) => return Leaving::Cold(place),
+            Found::Cached(id) if !self.data.keys.cell(id).is_deleted() => Some(id),
+            Found::Cached(_) | Found::Absent => None,
+        };
+        let is_other = |id| Some(self.data.keys.version(id)) != outcome.seen;
+        match there.is_some_and(is_other) {
+            true => Leaving::Done(None),
+            false => self.leave_any(now_us, home, outcome),
+        }
+    }
+
+    /// The same, whatever version it has.
+    pub fn leave_any(&mut self, now_us: u64, home: KeyHome, outcome: &Outcome<'_>) -> Leaving {
         let KeyHome { slot, hash } = home;
         let cell = match self.data.keys.find(slot, hash, outcome.key) {
             Found::Cold(place) => return Leaving::Cold(place),

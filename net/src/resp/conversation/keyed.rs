@@ -13,6 +13,7 @@ use super::super::shapes::Form;
 use super::super::sink::Sink;
 use super::super::table::Name;
 use super::super::words;
+use super::script::Cores;
 use super::{CROSS_SLOT, NOT_ONE_ITEM, OneItem, Passed, Talk};
 
 impl Talk {
@@ -57,15 +58,19 @@ impl Talk {
         }
     }
 
-    /// Whether MSET or DEL is one change of all of its keys: if they are few and short enough.
+    /// Whether MSET or DEL is one change of all of its keys: if they are of several shards that run
+    /// together, few and short enough.
     fn is_joined(&self, request: &Request<'_>, args: Arguments<'_>, host: &dyn Host) -> bool {
-        let is_wanted = self.current_entry.is_none()
-            && host.joined_cores() > 0
-            && !self.is_clustered
-            && !request.is_one_item();
-        is_wanted
+        let joined = host.joined_cores();
+        if joined < 2 || self.current_entry.is_some() || self.is_clustered {
+            return false;
+        }
+        let mut cores = Cores::of(joined);
+        request.for_each_key(|key| cores.add(slot_of(key)));
+        let bytes = args.from(1).map(<[u8]>::len).sum::<usize>();
+        cores.are_several(false)
             && args.len() <= APPLY_KEYS_MAX
-            && args.from(1).map(<[u8]>::len).sum::<usize>() <= self.limits.value_bytes_max as usize
+            && bytes <= self.limits.value_bytes_max as usize
     }
 
     /// Notes what a command is about. Refuses what a node of a cluster or a token does not allow.

@@ -63,6 +63,11 @@ pub(crate) fn copy<P: Blocks>(
         may_have_changed: claimed
             .since
             .is_some_and(|since| data.may_have_changed(home, key.at.cell, stored(since))),
+        seen: key
+            .at
+            .cell
+            .filter(|id| !store.keys().cell(*id).is_deleted())
+            .map(|id| store.keys().version(id)),
         ttl_ms: keyspace.map_or(0, |(_, settings)| settings.ttl_ms),
     };
     // That it is missing may be the work of a flush.

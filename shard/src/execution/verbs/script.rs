@@ -192,6 +192,7 @@ pub(crate) fn run<P: Blocks>(
         time_us,
         value_bytes_max,
         reply_bytes_max,
+        spent: request.spent(),
     };
     let ended = run_on(scripts, request, bounds, &mut keys, reply);
     assert!(
@@ -219,6 +220,8 @@ pub(crate) struct Bounds {
     pub(crate) time_us: u64,
     pub(crate) value_bytes_max: usize,
     pub(crate) reply_bytes_max: usize,
+    /// What its scripts have taken in earlier runs.
+    pub(crate) spent: Spent,
 }
 
 /// How a run has ended.
@@ -243,6 +246,7 @@ pub(crate) fn run_on(
         time_us,
         value_bytes_max,
         reply_bytes_max,
+        spent: spent_before,
     } = bounds;
     let mut staged = Staged::new(time_us, value_bytes_max, request.access());
     let mut interpreter = Interpreter {
@@ -269,7 +273,7 @@ pub(crate) fn run_on(
         }
     };
     let spent = interpreter.spent.get();
-    let all = request.spent().and(spent);
+    let all = spent_before.and(spent);
     let scripts = interpreter.scripts;
     Ended {
         may_run_again: scripts.is_none_or(|scripts| scripts.may_run_again(all)),

@@ -13,7 +13,6 @@ use penstock_net::slot::{slot_of, tag_of};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::VALUE_BYTES_MAX;
 use penstock_storage::redo;
 use penstock_storage::store::{NoRoom, PartNeeds};
@@ -24,7 +23,7 @@ use crate::accounts::busy::Told;
 use crate::execution::operation::Operation;
 use crate::execution::verbs::copied::CopiedKeys;
 use crate::execution::verbs::script::{self, Bounds, Ended};
-use crate::joint::{LED_MAX, LOOK_US, REST_US};
+use crate::joint::{LED_MAX, LOOK_US, REST_US, RESTS_MAX};
 use crate::joint::led::{Answer, Led, LedPhase, RedoRecord};
 use crate::joint::message::{ClaimedKey, LeftKey, LeftValue, Message};
 use crate::now::Now;
@@ -84,8 +83,7 @@ impl<P: Blocks> Shard<P> {
     /// Goes one step on with the change at this place. `false`: it waits.
     fn step_one(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
         let durable = self.execution.store.log().durable();
-        let is_frozen = step.now.us < self.execution.joint.frozen_until_us
-            && !is_planted(Bug::DecideBesideBackup);
+        let is_on_hold = self.execution.joint.is_on_hold(step.now.us);
         let led = &self.execution.joint.led[at];
         if !led.is_decided()
             && let Some((status, text)) = self.comes_too_late_to_join(step, led)
@@ -105,7 +103,7 @@ impl<P: Blocks> Shard<P> {
                 true
             }
             LedPhase::Reserving => self.reserve_redo(step, at),
-            LedPhase::Ready => !is_frozen && self.decide(step, at),
+            LedPhase::Ready => !is_on_hold && self.decide(step, at),
             LedPhase::Decided(lsn) if lsn <= durable => {
                 let led = &mut self.execution.joint.led[at];
                 led.applies();
@@ -181,12 +179,18 @@ impl<P: Blocks> Shard<P> {
     /// Gives up what a change has, because there is no room for it now. It begins anew.
     pub(super) fn rest(&mut self, now: Now, at: usize) {
         self.release_all(at);
+        let shard = self.execution.setup.shard();
         let led = &mut self.execution.joint.led[at];
         let reserved = led.reserved.take();
-        led.rest(now.us + REST_US);
+        // Two that want each other's room do not rest equally long.
+        let parts = 1 + (led.change + u64::from(shard)) % 8;
+        led.rests = (led.rests + 1).min(RESTS_MAX);
+        let rest_us = (REST_US << led.rests) / 8 * parts;
+        led.rest(now.us + rest_us);
         if let Some(reserved) = reserved {
             self.execution.store.unreserve_part(&reserved);
         }
+        self.execution.phase.note_progress(true);
     }
 
     /// Claims all keys of a change, from its first shard on.
@@ -202,6 +206,10 @@ impl<P: Blocks> Shard<P> {
 
     /// Runs a change on its copies.
     fn run_led(&mut self, step: &mut Step<'_, P::Block>, at: usize) {
+        if self.is_denied_by_now(at) {
+            let text = "the rights of the user have changed meanwhile";
+            return self.refuse_led(step, at, Status::Denied, text);
+        }
         let mut scripts = self.execution.scripts.take();
         let ran = self.run_on_copies(at, &mut scripts);
         self.execution.scripts = scripts;
@@ -229,6 +237,14 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    /// Whether the rights of its user do not allow a change any more.
+    fn is_denied_by_now(&mut self, at: usize) -> bool {
+        let led = &mut self.execution.joint.led[at];
+        let parked = led.parked.as_mut().expect("it is not answered");
+        self.front.renew_rights(parked);
+        self.execution.is_denied(&Operation::of(parked))
+    }
+
     fn release_all(&mut self, at: usize) {
         let led = &self.execution.joint.led[at];
         let (change, shards) = (led.change, led.asked.clone());
@@ -250,6 +266,7 @@ impl<P: Blocks> Shard<P> {
             time_us,
             value_bytes_max,
             reply_bytes_max: self.reply_bytes_max(&request, value_bytes_max),
+            spent: led.spent,
         };
         let led = &self.execution.joint.led[at];
         let publisher = self.execution.publications.publisher();
@@ -259,10 +276,10 @@ impl<P: Blocks> Shard<P> {
         let ended = script::run_on(interpreter, &request, bounds, &mut keys, &mut reply);
         let missing = keys.missing.take();
         let Ended { end, staged, .. } = &ended;
+        let led = &mut self.execution.joint.led[at];
+        led.spent = led.spent.and(ended.spent);
         if let Some(key) = missing {
-            let led = &mut self.execution.joint.led[at];
             led.runs += 1;
-            led.spent = led.spent.and(ended.spent);
             if led.runs < SCRIPT_RUNS_MAX && ended.may_run_again {
                 return Ran::Wants(key);
             }
@@ -320,6 +337,7 @@ impl<P: Blocks> Shard<P> {
             };
             let key = LeftKey {
                 key: left.name.into(),
+                seen: led.copies[left.name].seen,
                 left: left.value.map(|value| LeftValue {
                     bytes: value.into(),
                     expiry_ms,
@@ -405,6 +423,7 @@ impl<P: Blocks> Shard<P> {
         }
         let record = LeftKey {
             key: key.as_slice().into(),
+            seen: None,
             left: Some(LeftValue {
                 bytes: value.into(),
                 expiry_ms: None,
@@ -412,7 +431,7 @@ impl<P: Blocks> Shard<P> {
             }),
         };
         let home = self.execution.setup.hash().home_of(&key);
-        let Some(logged) = self.execution.leave_key(step.now, &record) else {
+        let Some(logged) = self.execution.leave_key(step.now, &record, true) else {
             self.execution.joint.give_letter(letter);
             return false;
         };
@@ -468,9 +487,10 @@ impl<P: Blocks> Shard<P> {
         let key = led.redo.expect("it is decided").key;
         let gone = LeftKey {
             key: key.as_slice().into(),
+            seen: None,
             left: None,
         };
-        let Some(logged) = self.execution.leave_key(step.now, &gone) else {
+        let Some(logged) = self.execution.leave_key(step.now, &gone, true) else {
             return false;
         };
         let lsn = logged.expect("it was there");

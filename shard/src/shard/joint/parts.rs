@@ -1,10 +1,11 @@
 //! The parts of changes that this shard holds: claimed, copied, prepared, made.
 
+use penstock_net::resp::SCRIPT_VALUES_BYTES_MAX;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
-use penstock_storage::place::Place;
+use penstock_storage::place::{Lsn, Place};
 use penstock_storage::store::{Leaving, NoRoom, PartNeeds};
 
 use crate::execution::Execution;
@@ -19,6 +20,9 @@ use crate::joint::message::{ClaimedKey, LeftKey, Message};
 use crate::now::Now;
 use crate::shard::Shard;
 use crate::step::Step;
+
+/// Bytes of copies of one change in one shard, at most; as many as a script may read.
+const COPIES_BYTES_MAX: usize = SCRIPT_VALUES_BYTES_MAX + (1 << 20);
 
 /// Why a part does not go on now.
 enum Stays {
@@ -78,6 +82,7 @@ impl<P: Blocks> Execution<P> {
             },
             HeldPhase::Copied(lsn) if lsn <= durable => {
                 held.phase = HeldPhase::Granted;
+                self.joint.copied_bytes -= held.copies_bytes();
                 return Some(Some(Message::Granted(change, held.take_copies())));
             }
             HeldPhase::Preparing => match self.prepare(held) {
@@ -93,7 +98,7 @@ impl<P: Blocks> Execution<P> {
                 return Some(None);
             }
             HeldPhase::Applying(done, lsn) => {
-                let made = self.leave_key(now, &held.left[done])?;
+                let made = self.leave_key(now, &held.left[done], false)?;
                 held.phase = HeldPhase::Applying(done + 1, made.map_or(lsn, |made| lsn.max(made)));
                 return Some(None);
             }
@@ -110,11 +115,12 @@ impl<P: Blocks> Execution<P> {
             Stays::Waits => None,
             Stays::LacksRoom => {
                 held.phase = HeldPhase::Done;
+                self.drop_copies(held);
                 Some(Some(Message::LacksRoom(change)))
             }
             Stays::Refused(status, text) => {
                 held.phase = HeldPhase::Done;
-                held.take_copies();
+                self.drop_copies(held);
                 Some(Some(Message::Refused(change, status, text)))
             }
         }
@@ -139,7 +145,7 @@ impl<P: Blocks> Execution<P> {
                 }
                 Copying::Unfired(home, id) => match self.fire_first(now, home, id) {
                     // Its effects may have changed what is copied.
-                    Fired::Ran | Fired::Failed(_) => drop(held.take_copies()),
+                    Fired::Ran | Fired::Failed(_) => self.drop_copies(held),
                     Fired::Full(_) => {
                         let text = "a key of this change has expired, and there is no room yet, on \
                                     the disk or in memory, for what is to happen then";
@@ -148,20 +154,36 @@ impl<P: Blocks> Execution<P> {
                     Fired::Cold | Fired::Wait | Fired::Behind(..) => return Err(Stays::Waits),
                 },
                 Copying::Copied(copy, lsn) => {
+                    self.joint.copied_bytes += copy.bytes();
                     held.copied(copy, lsn);
-                    let bytes_max = self.setup.config().parked_bytes_max;
-                    let bytes = held.bytes() + self.joint.bytes();
-                    if held.copies.len() > 1 && bytes > bytes_max {
-                        let text = format!(
-                            "copies of keys for changes over several shards take {bytes} bytes, \
-                             and {bytes_max} is the limit"
-                        );
-                        return Err(Stays::Refused(Status::Busy, text));
-                    }
+                    self.bound_copies(held)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Bounds the copies of a part, and of all parts: what is too much for all rests.
+    fn bound_copies(&mut self, held: &mut Held) -> Result<(), Stays> {
+        let bytes_max = self.setup.config().parked_bytes_max / 2;
+        let (own, all) = (held.copies_bytes(), self.joint.copied_bytes);
+        if own > bytes_max.max(COPIES_BYTES_MAX) {
+            let text = format!(
+                "the values of its keys take {own} bytes in one shard, and {COPIES_BYTES_MAX} is \
+                 the limit for keys of several shards"
+            );
+            return Err(Stays::Refused(Status::TooLarge, text));
+        }
+        match all > bytes_max && all > own {
+            true => Err(Stays::LacksRoom),
+            false => Ok(()),
+        }
+    }
+
+    /// Forgets the copies of a part.
+    fn drop_copies(&mut self, held: &mut Held) {
+        self.joint.copied_bytes -= held.copies_bytes();
+        held.take_copies();
     }
 
     /// Judges a part, and keeps room for it.
@@ -197,18 +219,23 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
-    /// Leaves a key with what was decided; the record that made it so, if there is one. `None`: it
-    /// must wait.
+    /// Leaves a key with what was decided, or a redo record with what it is to have; the record that
+    /// made it so, if there is one. `None`: it must wait.
     pub(super) fn leave_key(
         &mut self,
         now: Now,
         key: &LeftKey,
-    ) -> Option<Option<penstock_storage::place::Lsn>> {
+        is_redo: bool,
+    ) -> Option<Option<Lsn>> {
         let home = self.setup.hash().home_of(&key.key);
         if let Some(changed) = self.store.data_mut().changed_keys() {
             changed.asks(None);
         }
-        match self.store.leave(now.us, home, &key.outcome()) {
+        let left = match is_redo {
+            true => self.store.leave_any(now.us, home, &key.outcome()),
+            false => self.store.leave(now.us, home, &key.outcome()),
+        };
+        match left {
             Leaving::Done(lsn) => Some(lsn),
             Leaving::Wait => None,
             Leaving::Cold(place) => {

@@ -49,6 +49,20 @@ impl History {
         self.events.last()
     }
 
+    /// The moment.
+    pub fn now(&self) -> usize {
+        self.time
+    }
+
+    /// What must be there of what was answered by then; all else may be.
+    pub fn as_of(&self, time: usize) -> History {
+        let mut before = self.clone();
+        for event in &mut before.events {
+            event.answered.take_if(|(at, _)| *at > time);
+        }
+        before
+    }
+
     /// Looks for an order of all that was answered, and of some that was not, that explains the
     /// replies and what is there now.
     pub fn check(&self, found: &Found) -> Result<(), String> {

@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::program::BACKUP_ASKS;
 use penstock_net::resp::{Client, Conversation};
 use penstock_shard::opening::{change_shards, take_inventory};
-use penstock_shard::{Event, Mail, ShardConfig};
+use penstock_shard::{ChangesTold, Event, Mail, SessionId, ShardConfig};
 use penstock_storage::budget::Budget;
+use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::Layout;
 use penstock_storage::log::SyncMethod;
+use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
 use crate::config::{OWNER, log_config, shard_config_with};
 use crate::image::Image;
@@ -48,6 +52,8 @@ pub struct Node {
     /// By sender and receiver.
     mail: BTreeMap<(u16, u16), VecDeque<Mail>>,
     replies: Vec<(usize, String)>,
+    /// A connection of the native protocol to each shard.
+    natives: Vec<SessionId>,
     incarnation: u64,
 }
 
@@ -88,14 +94,27 @@ impl Node {
                 server.shard.resume_changes();
             }
         }
+        let natives = servers.iter().map(|server| server.session).collect();
         let talkers = servers.iter_mut().map(|server| Talker::new(server, shards));
         Node {
             talkers: talkers.collect(),
             servers,
             mail: BTreeMap::new(),
             replies: Vec::new(),
+            natives,
             incarnation,
         }
+    }
+
+    pub fn shards(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// A node that a backup is restored to.
+    pub fn restored(&self, images: Vec<Image>) -> Node {
+        let shards = u16::try_from(images.len()).expect("few");
+        let none = vec![Snapshots::new(); images.len()];
+        Node::open(Layout::new(shards), images, none, self.incarnation + 1)
     }
 
     /// The power is cut: each shard finds what its disk has, and of what is not flushed some.
@@ -315,6 +334,84 @@ impl Node {
     pub fn asked(&self, shard: u16) -> &[Asked] {
         &self.servers[usize::from(shard)].asked
     }
+}
+
+/// A backup that is taken beside all else, a question in each step.
+#[derive(Default)]
+pub struct Backup {
+    /// What was told in this round, and how the disks were.
+    told: Vec<ChangesTold>,
+    images: Vec<Image>,
+    /// When the round began, for the history and in microseconds.
+    began: (usize, u64),
+    before: Option<Vec<u64>>,
+    questions: u64,
+}
+
+/// As `penstock backup` has it.
+const HELD_US: u64 = 250_000;
+
+impl Backup {
+    /// Asks the next shard. The disks of the backup when they are known to tear nothing, and the
+    /// moment from which on they may be.
+    pub fn step(&mut self, node: &mut Node, now: usize) -> Option<(usize, Vec<Image>)> {
+        let shard = self.told.len();
+        let server = &mut node.servers[shard];
+        if shard == 0 {
+            self.began = (now, server.now.us);
+        }
+        self.questions += 1;
+        let question = self.questions;
+        let mut frame = Vec::new();
+        let header = Header::request(Opcode::Info, question, AckLevel::None, 0);
+        write_frame(&mut frame, header, &BACKUP_ASKS);
+        let session = node.natives[shard];
+        let received = Event::Received {
+            session,
+            bytes: &frame,
+        };
+        server.step_quietly(received);
+        let told = server.shard.told_of_changes(session, question);
+        self.told.push(told.flatten().expect("it is asked by a backup"));
+        self.images.push(up_to_end(server));
+        server.step_quietly(Event::Info {
+            session,
+            request_id: question,
+            text: "",
+        });
+        if self.told.len() < node.servers.len() {
+            return None;
+        }
+        let (told, images) = (
+            std::mem::take(&mut self.told),
+            std::mem::take(&mut self.images),
+        );
+        let decided: Vec<u64> = told.iter().map(|it| it.decided).collect();
+        let took_us = node.servers[shard].now.us - self.began.1;
+        let is_held = told.iter().all(|it| it.is_held) && took_us < HELD_US;
+        let is_good = is_held && self.before.as_ref() == Some(&decided);
+        let is_calm = told.iter().all(|it| it.open == 0);
+        self.before = is_calm.then_some(decided);
+        is_good.then_some((self.began.0, images))
+    }
+}
+
+/// The disk of a shard up to the end of what is durable.
+fn up_to_end(server: &Server) -> Image {
+    let end = server.shard.store().log().durable_end();
+    let mut image = server.device.image.clone();
+    image.files.retain(|_, bytes| {
+        let first: Option<&[u8; BLOCK_BYTES]> = bytes.first_chunk();
+        let Some(FirstBlock::Segment(header)) = first.map(SegmentHeader::read) else {
+            return false;
+        };
+        if header.sequence == end.segment_sequence {
+            let end = usize::try_from(end.end_offset).expect("small files");
+            bytes[end..].fill(0);
+        }
+        header.sequence <= end.segment_sequence
+    });
+    image
 }
 
 impl Talker {
