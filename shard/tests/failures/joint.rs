@@ -3,6 +3,7 @@
 mod history;
 mod world;
 
+use penstock_net::slot::{core_of, slot_of};
 use penstock_storage::io::IoFailure;
 
 use crate::random::Random;
@@ -22,11 +23,16 @@ pub fn key(number: usize) -> String {
 }
 
 /// What clients ask: one change over several keys, or something beside it.
-fn command(random: &mut Random) -> Vec<String> {
+fn command(random: &mut Random, shards: usize) -> Vec<String> {
     let mut keys: Vec<String> = (0..KEYS).map(key).collect();
     for at in 0..KEYS {
         keys.swap(at, random.below(KEYS));
     }
+    // MSET and DEL within one shard are an item for each key.
+    let shards = u16::try_from(shards).expect("few");
+    let core = |key: &String| core_of(slot_of(key.as_bytes()), shards);
+    let other = keys.iter().position(|key| core(key) != core(&keys[0]));
+    keys.swap(1, other.expect("keys are of all shards"));
     let [a, b, c] = [&keys[0], &keys[1], &keys[2]];
     let number = random.below(1_000);
     let one = match random.below(14) {
@@ -78,7 +84,7 @@ fn act(node: &mut Node, history: &mut History, random: &mut Random) {
     if random.once_in(3) {
         let client = random.below(shards);
         if node.is_free(client) {
-            let command = command(random);
+            let command = command(random, shards);
             history.asked(client, command.clone());
             node.ask(client, &command);
         }
