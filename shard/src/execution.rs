@@ -34,6 +34,7 @@ use crate::cluster::ClusterMember;
 use crate::execution::slice::Slice;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
+use crate::joint::Joint;
 use crate::keyspaces::Keyspaces;
 use crate::phase::Phase;
 use crate::programs::ProgramRunner;
@@ -52,6 +53,8 @@ pub struct Execution<P: Blocks> {
     pub(crate) phase: Phase,
     pub(crate) store: Store<P>,
     pub(crate) requests: Requests,
+    /// Changes over several shards.
+    pub(crate) joint: Joint,
     pub(crate) scans: Scans,
     pub(crate) keyspaces: Keyspaces,
     pub(crate) firing: Firing,

@@ -13,6 +13,7 @@ mod batch;
 mod completions;
 mod detached;
 mod frames;
+mod joint;
 mod leases;
 mod login;
 mod mailed;
@@ -48,6 +49,7 @@ use crate::execution::verbs::KeyHash;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
 use crate::front::Front;
+use crate::joint::Joint;
 use crate::keyspaces::{Done, Keyspaces};
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
@@ -107,6 +109,7 @@ impl<P: Blocks> Shard<P> {
         let front = Front::new(&config);
         let execution = Execution {
             requests: Requests::new(mail),
+            joint: Joint::default(),
             scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
             firing: Firing::default(),
@@ -301,6 +304,10 @@ impl<P: Blocks> Shard<P> {
             Mail::FailedLogins(addresses) => {
                 self.front.logins.failed_elsewhere(step.now.us, &addresses)
             }
+            Mail::Joint(mail) => {
+                let messages = mail.messages.into_iter().map(|it| (mail.from, it));
+                self.execution.joint.inbox.extend(messages);
+            }
             Mail::Taken(mail) => {
                 self.execution.requests.mail.taken(&mail);
                 self.execution.phase.note_progress(true);
@@ -318,6 +325,7 @@ impl<P: Blocks> Shard<P> {
     ) {
         let shard = self.execution.setup.shard();
         if let Some(open) = self.front.sessions.get_open(session) {
+            self.execution.joint.answered((session, request_id));
             write_info_reply(open.output.pieces.written(), request_id, shard, text);
             self.note(session, Lsn(0), 0, outbox);
         }

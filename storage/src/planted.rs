@@ -126,6 +126,15 @@ planted_bugs! {
     /// A batch that was interrupted by a full log starts again at its first item.
     RepeatInterruptedBatch = "repeat-interrupted-batch",
 
+    /// A change over several shards is decided before all of them have room for it.
+    DecideBeforeReady = "decide-before-ready",
+    /// The redo record of a change over several shards goes before all parts are made.
+    CloseBeforeApplied = "close-before-applied",
+    /// Operations pass the claims of changes over several shards.
+    ForgetClaim = "forget-claim",
+    /// Changes over several shards are decided between the questions of a backup.
+    DecideBesideBackup = "decide-beside-backup",
+
     // Planted by somebody who had not seen the simulator or any test.
 
     /// A frame counts as durable although one before it is still being written.

@@ -25,5 +25,5 @@ pub use instance::{Run, RunArgument};
 pub use names::AnswerNames;
 pub(crate) use request::HEAD_BYTES as RUN_HEAD_BYTES;
 pub use request::{RUN, RunRequest};
-pub use table::{NamedLayout, Programs, SCHEMA_ASKED, ServedSchema};
+pub use table::{BACKUP_ASKS, NamedLayout, Programs, SCHEMA_ASKED, ServedSchema};
 pub use template::{Argument, ArgumentKind, Blank, Program, ProgramParts};

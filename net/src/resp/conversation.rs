@@ -608,7 +608,7 @@ impl Talk {
         host: &dyn Host,
     ) -> Passed {
         if let Some(eval) = Eval::read(id, args) {
-            return self.eval(id, eval, args, sink);
+            return self.eval(id, eval, args, sink, host);
         }
         match id {
             Name::Scan => return self.scan(args, sink, host),

@@ -298,6 +298,11 @@ pub trait Host {
         None
     }
 
+    /// The cores of a node alone whose keys run together; 0: only those of one core do.
+    fn joined_cores(&self) -> u16 {
+        0
+    }
+
     /// The slots that the port of the connection stands for: those of its core, or all.
     fn share(&self) -> RangeInclusive<u16> {
         self.core().map_or(0..=SLOTS - 1, OwnCore::slots)

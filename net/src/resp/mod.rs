@@ -78,12 +78,16 @@ pub use host::{
     Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
     SlowCommand, Switches,
 };
+pub use key_state::{ExpiryLeft, KeyLeft};
 pub use message::{Kind, Message, MessageBytes};
 pub use notifications::{ExpiringKeys, NotificationFigures, Notifications};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use pause::{Pause, PauseControl, PausedCommands, UNTIL_US_MAX};
 pub use pushes::Push;
-pub use queued::{Evals, QueuedEnd, for_each_named_key, judge_script, protocol_of, run_queued};
+pub use queued::{
+    Evals, QueuedEnd, for_each_missing_key, for_each_named_key, judge_script, protocol_of,
+    run_queued,
+};
 pub use reply::{Protocol, Replies};
 pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;

@@ -10,7 +10,7 @@ use crate::request::is_reserved;
 use crate::script::ScriptAccess;
 use crate::version::Version;
 
-use super::key_state::{Expires, KeyState, ReadKey, UntilMs};
+use super::key_state::{Expires, KeyLeft, KeyState, ReadKey, UntilMs};
 use super::local;
 use super::model::Model;
 use super::parser::{Arguments, KeptArguments};
@@ -459,6 +459,12 @@ impl Staged {
     #[must_use]
     pub fn effects(&self) -> usize {
         self.keys.iter().map(KeyState::effects).sum()
+    }
+
+    /// What the changes leave of each key that they concern.
+    pub fn left(&self) -> impl Iterator<Item = KeyLeft<'_>> {
+        let now_ms = self.now_ms();
+        self.keys.iter().filter_map(move |key| key.left(now_ms))
     }
 
     /// Whether a key was brought that is not changed. The key with this name is.

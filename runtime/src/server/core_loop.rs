@@ -22,7 +22,7 @@ use penstock_net::auth::Transport;
 use penstock_net::reply::write_error;
 use penstock_net::status::Status;
 use penstock_shard::Event;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::channels::ScriptPublisher;
 use super::connection::Connection;
@@ -48,8 +48,14 @@ use crate::disk::patiently;
 use crate::event_loop::shard_thread::ShardThread;
 use crate::startup::node::Opened;
 use crate::startup::room::ConnectionBound;
+use crate::system::lines::tell;
 use crate::system::open_files;
 use crate::tls::{Peer, ServedTls};
+
+/// How often a start looks whether changes over several shards are finished, and how often it says
+/// that they are not.
+const RESUMING_PAUSE: Duration = Duration::from_millis(2);
+const RESUMING_TOLD: Duration = Duration::from_secs(1);
 
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -211,24 +217,77 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
         monoio::spawn(spin_echo(Rc::clone(&core), echo));
     }
-    for (listener, speech) in listeners {
+    core.turn.set();
+    monoio::spawn(turns(Rc::clone(&core), post));
+    let ports = Ports {
+        listeners,
+        tls: start.tls,
+        connection_bound,
+    };
+    let (core_of_ports, reports) = (Rc::clone(&core), start.reports);
+    monoio::spawn(async move {
+        finish_changes(&core_of_ports).await;
+        if core_of_ports.engine.borrow().shard.is_stopping() {
+            return;
+        }
+        let _ = reports.send(match open_ports(&core_of_ports, ports) {
+            Ok(()) => Report::Ready,
+            Err(error) => Report::Refused(error),
+        });
+    });
+    Ok(core)
+}
+
+/// What a core opens when it serves.
+struct Ports {
+    listeners: Vec<(std::net::TcpListener, Speech)>,
+    tls: Option<Arc<ServedTls>>,
+    connection_bound: Rc<ConnectionBound>,
+}
+
+/// Waits until the shard has finished what an earlier run decided of changes over several shards.
+async fn finish_changes(core: &Core) {
+    let mut tellable = Instant::now() + RESUMING_TOLD;
+    loop {
+        let Some(why) = core.engine.borrow().shard.resuming() else {
+            break;
+        };
+        if Instant::now() >= tellable {
+            tellable = Instant::now() + RESUMING_TOLD;
+            let shard = core.shard;
+            warn!(
+                shard,
+                "not ready: changes over several shards are finished first: {why}"
+            );
+        }
+        monoio::time::sleep(RESUMING_PAUSE).await;
+    }
+    let resumed = core.engine.borrow().shard.joint_counters().resumed;
+    if resumed > 0 {
+        let shard = core.shard;
+        tell!("resumed      shard {shard}: {resumed} changes over several shards are finished");
+        info!(
+            shard,
+            resumed, "shard {shard}: {resumed} changes over several shards finished"
+        );
+    }
+}
+
+/// Takes connections from now on.
+fn open_ports(core: &Rc<Core>, ports: Ports) -> Result<(), ServeError> {
+    for (listener, speech) in ports.listeners {
         listen::open(&listener)?;
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;
-        let tls = start.tls.clone();
-        let core = Rc::clone(&core);
         monoio::spawn(accept(
-            core,
+            Rc::clone(core),
             listener,
             Rc::new(speech),
-            tls,
-            Rc::clone(&connection_bound),
+            ports.tls.clone(),
+            Rc::clone(&ports.connection_bound),
         ));
     }
-    core.turn.set();
-    monoio::spawn(turns(Rc::clone(&core), post));
-    let _ = start.reports.send(Report::Ready);
-    Ok(core)
+    Ok(())
 }
 
 /// Gives replies that are on their way a moment, then ends all connections, links and requests.

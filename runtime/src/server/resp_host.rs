@@ -184,6 +184,8 @@ impl Counting {
 /// The server around a connection of the RESP port.
 #[derive(Clone)]
 pub(crate) struct RespHost {
+    /// Cores whose keys run together; 0: those of one core do.
+    joined_cores: u16,
     /// What never changes; the rest is filled in when it is asked for.
     facts: Facts,
     /// The node is one of a cluster.
@@ -271,6 +273,10 @@ impl RespHost {
                 ..Facts::default()
             },
             is_clustered: config.is_clustered(),
+            joined_cores: match config.resp_several_shards && !config.is_clustered() {
+                true => node.shards(),
+                false => 0,
+            },
             own: None,
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
@@ -436,6 +442,10 @@ impl Host for RespHost {
     fn time_us(&self) -> u64 {
         let ahead_us = self.ahead_ms.load(Ordering::Relaxed).saturating_mul(1_000);
         unix_us().saturating_add_signed(ahead_us)
+    }
+
+    fn joined_cores(&self) -> u16 {
+        self.joined_cores
     }
 
     fn facts(&self) -> Facts {

@@ -36,6 +36,7 @@ pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
 use super::limits::{RoomFound, check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
+use super::redo_found::RedoFound;
 use super::retiming::RetimingThread;
 use super::room::{ConnectionBound, Room};
 pub(crate) use super::shard::{Opened, ShardStart};
@@ -136,6 +137,7 @@ pub(crate) struct Node {
     /// it sees may be a sale.
     starts_small: bool,
     room: Room,
+    redo: Arc<RedoFound>,
     memory: Option<(Arc<MemoryBound>, Watch)>,
     cluster: Option<ClusterFile>,
     /// What leases and shards tell each other.
@@ -250,6 +252,7 @@ impl Node {
             start_id: draw_start_id()?,
             starts_small: bound == Bound::Data,
             room,
+            redo: Arc::new(RedoFound::new(shards)),
             memory,
             cluster,
             leases: Arc::default(),
@@ -451,6 +454,7 @@ impl Node {
                 log_bytes: SNAPSHOT_LOG_BYTES,
                 stop_us_max: SNAPSHOT_STOP_US_MAX,
             },
+            takes_several_shards: config.resp_several_shards && self.cluster.is_none(),
             cluster: self.cluster_of(shard),
         };
         Ok(ShardStart {
@@ -482,6 +486,7 @@ impl Node {
             cells_bytes_min: self.room.cells_bytes_min(),
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
+            redo: Arc::clone(&self.redo),
         })
     }
 }

@@ -16,6 +16,7 @@ mod pausing;
 mod running;
 mod script_table;
 mod scripts;
+mod several;
 mod spread;
 mod table;
 mod text_tokens;

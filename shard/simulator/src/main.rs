@@ -404,6 +404,15 @@ enum Bug {
     Cluster(cluster_bugs::Bug),
 }
 
+/// Bugs of changes over several shards, which no client of these runs asks for:
+/// `shard/tests/failures/joint` finds them.
+const BUGS_OF_JOINT: [node_bugs::Bug; 4] = [
+    node_bugs::Bug::DecideBeforeReady,
+    node_bugs::Bug::CloseBeforeApplied,
+    node_bugs::Bug::ForgetClaim,
+    node_bugs::Bug::DecideBesideBackup,
+];
+
 impl Bug {
     /// All that these runs can meet.
     fn all(arguments: &Arguments) -> Vec<Bug> {
@@ -420,7 +429,7 @@ impl Bug {
                     .collect()
             }
             false => of_nodes
-                .filter(|bug| !is_of_clusters(bug))
+                .filter(|bug| !is_of_clusters(bug) && !BUGS_OF_JOINT.contains(bug))
                 .map(|&bug| Bug::Node(bug))
                 .collect(),
         }

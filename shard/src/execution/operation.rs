@@ -567,7 +567,7 @@ pub(crate) fn obey<P: Blocks>(
 }
 
 /// Whether the keyspace of a key takes a value.
-fn check_value<P: Blocks>(
+pub(crate) fn check_value<P: Blocks>(
     store: &Store<P>,
     slot: u16,
     key: &[u8],

@@ -51,6 +51,8 @@ impl<P: Blocks> Shard<P> {
     ) -> Disposition {
         let item = operation.item;
         let bytes_max = self.execution.setup.config().parked_bytes_max;
+        // Half of it stays to what waits for reads.
+        let bytes_max = bytes_max - self.execution.joint.bytes().min(bytes_max / 2);
         if !self
             .execution
             .requests

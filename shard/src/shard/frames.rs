@@ -6,7 +6,7 @@ use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::SCHEMA_ASKED;
+use penstock_net::program::{BACKUP_ASKS, SCHEMA_ASKED};
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{BatchReply, write_error, write_ping_reply};
@@ -259,6 +259,11 @@ impl<P: Blocks> Shard<P> {
             }
             Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
                 return self.answer_schema(id, header, step.outbox);
+            }
+            Ok((Opcode::Info, _)) if body == BACKUP_ASKS => {
+                self.hold_changes(step.now, id, header.request_id);
+                step.outbox.info.push((id, header.request_id));
+                return true;
             }
             Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
             Ok((Opcode::Info, _)) => {

@@ -184,6 +184,11 @@ impl<P: Blocks> Shard<P> {
         {
             return self.queue_behind(&own, cold, out);
         }
+        if self.execution.joint.holds_any()
+            && let Some(claim) = self.execution.joint.claim_before(&own)
+        {
+            return self.queue_behind(&own, claim, out);
+        }
         match asks.extra() {
             Extra::Keyspace(action) => self.execution.keyspace_item(now, &own, action, out),
             Extra::Flush => self.execution.flush_item(now, &own, out),

@@ -34,7 +34,7 @@ use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
 
 /// What a script is counted as: the APPLY that it becomes.
-const ASKED: Asked = Asked::Verb(Verb::Apply);
+pub(super) const ASKED: Asked = Asked::Verb(Verb::Apply);
 /// Keys that a script meets whose effects run before it, at most; then it waits for the next turn.
 const FIRED_MAX: usize = 4;
 
@@ -42,7 +42,7 @@ const FIRED_MAX: usize = 4;
 const REPLY_BYTES_PER_STEP: usize = 64;
 
 /// Why a script is BUSY that publishes.
-const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not taken leave no \
+pub(super) const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not taken leave no \
     room for those of this script";
 
 /// What became of a script.
@@ -106,8 +106,12 @@ impl<P: Blocks> Shard<P> {
             }
             let (linked, setup) = (self.execution.linked.is_some(), &self.execution.setup);
             let reach = Reach::of(linked, setup);
+            let may_join = reach.may_join(&request);
             let mut judged = request.keys().map(|key| reach.judge(slot, slot_of(key)));
             if let Some(refusal) = judged.find_map(Result::err) {
+                if may_join {
+                    return self.begin_joint(now, operation, slot, out);
+                }
                 let status = refusal.status();
                 return self
                     .execution
@@ -136,7 +140,11 @@ impl<P: Blocks> Shard<P> {
 
     /// Bytes of the reply, at most. What a short EXEC can make long is bounded by what is left for
     /// replies; a script or one command replies as much as a GET at most.
-    fn reply_bytes_max(&self, request: &ScriptRequest<'_>, value_bytes_max: usize) -> usize {
+    pub(super) fn reply_bytes_max(
+        &self,
+        request: &ScriptRequest<'_>,
+        value_bytes_max: usize,
+    ) -> usize {
         let bytes_max = request.reply_bytes_max(value_bytes_max);
         match request.script() {
             ScriptName::Text(_) | ScriptName::Digest(_) | ScriptName::Command => bytes_max,
@@ -166,6 +174,7 @@ impl<P: Blocks> Shard<P> {
                 value_bytes_max,
                 reply_bytes_max: self.reply_bytes_max(request, value_bytes_max),
                 publisher: self.execution.publications.publisher(),
+                joint: &self.execution.joint,
             };
             let (store, hash) = (&self.execution.store, self.execution.setup.hash());
             let scripts = scripts.as_mut().map(|it| &mut **it as &mut dyn Scripts);
@@ -239,6 +248,10 @@ impl<P: Blocks> Shard<P> {
                 None => return self.fetch_for_script(operation, ran, cold, pieces),
             },
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
+            Some(Wants::Shards) => {
+                let slot = request.slot().expect("it has used a key");
+                return self.begin_joint(now, operation, slot, pieces.written());
+            }
             Some(Wants::Elsewhere(refusal)) => {
                 let (status, out) = (refusal.status(), pieces.written());
                 return self
@@ -261,7 +274,7 @@ impl<P: Blocks> Shard<P> {
         if bytes > SMALL_ANSWER_BYTES && !self.has_room_for_long(operation) {
             return Disposition::Outgrown(bytes);
         }
-        let Ok(messages) = self.messages_of(ran, keeps) else {
+        let Ok(messages) = self.messages_of(&ran.staged, keeps) else {
             let (status, out) = (Status::Busy, pieces.written());
             return self
                 .execution
@@ -320,16 +333,16 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// The messages of a script, if it keeps what it has staged.
-    fn messages_of(&self, ran: &RanScript, keeps: bool) -> Result<Messages, NoRoom> {
+    pub(super) fn messages_of(&self, staged: &Staged, keeps: bool) -> Result<Messages, NoRoom> {
         let staged = match keeps {
-            true => ran.staged.messages(),
+            true => staged.messages(),
             false => &[],
         };
         self.execution.publications.take(staged)
     }
 
     /// Messages leave when the log is durable up to `gate`.
-    fn publish(&mut self, messages: Messages, gate: Lsn) {
+    pub(super) fn publish(&mut self, messages: Messages, gate: Lsn) {
         let durable = self.execution.store.log().durable();
         self.execution.publications.add(messages, gate, durable);
     }
@@ -361,6 +374,10 @@ impl<P: Blocks> Shard<P> {
         let operation = &with_item(operation, &item);
         let request = ScriptRequest::read(&item).expect("it was read before");
         let execution = &mut self.execution;
+        if cold.is_claim() {
+            let uses = slots_of(&request, cold.slot);
+            return self.park_script(cold, uses, operation, cold.slot, pieces.written());
+        }
         let (homes, colds) = script::named_keys(&execution.store, execution.setup.hash(), &request);
         let parking = &mut execution.requests.parking;
         for cold in &colds {
@@ -387,7 +404,7 @@ impl<P: Blocks> Shard<P> {
 fn slots_of(request: &ScriptRequest<'_>, slot: u16) -> Order {
     match request.reach() {
         ScriptReach::Slot => Order::Of(slot),
-        ScriptReach::Node => Order::OfAll,
+        ScriptReach::Node | ScriptReach::Shards => Order::OfAll,
     }
 }
 
@@ -410,7 +427,7 @@ fn too_many_runs(request: &ScriptRequest<'_>, ran: &RanScript) -> Option<String>
 }
 
 /// Why the changes of a script are too many for one record, if they are.
-fn too_much_of(staged: &Staged) -> Option<String> {
+pub(super) fn too_much_of(staged: &Staged) -> Option<String> {
     let (changed, effects) = (staged.changed(), staged.effects());
     if changed > APPLY_KEYS_MAX {
         Some(format!(

@@ -22,6 +22,7 @@ use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::loaded::Loaded;
 use crate::store::local::LocalRecords;
 use crate::store::numbering::Numbering;
+use crate::store::owed::Owed;
 use crate::store::removals::Removals;
 use crate::store::tokens::horizons::Horizons;
 use crate::store::versions::table::Versions;
@@ -51,6 +52,8 @@ pub struct Data {
     pub(super) changed: Option<Box<ChangedKeys>>,
     pub(super) clock: Clock,
     pub(super) flushes: Flushes,
+    /// Redo records of the index, and memory for what is decided.
+    pub(super) owed: Owed,
     /// Deletions in log order, by slot, hash and version, that leave the index once they are
     /// durable.
     pub(super) deletions: VecDeque<(Lsn, u16, u32, Version)>,
@@ -73,6 +76,7 @@ impl Data {
             changed: None,
             clock: Clock::new(loaded.time_ms),
             flushes: Flushes::default(),
+            owed: Owed::default(),
             deletions: VecDeque::new(),
         }
     }

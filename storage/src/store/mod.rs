@@ -24,6 +24,7 @@ pub mod keyspace;
 pub(crate) mod loaded;
 pub mod local;
 pub(crate) mod numbering;
+pub(crate) mod owed;
 pub(crate) mod removals;
 pub(crate) mod repeat;
 pub mod replica;
@@ -54,6 +55,7 @@ pub use key_numbers::{FewKeys, KeyNumbers, KeySlots, ManyKeys, OneSlot, SlotOfEa
 pub use loaded::Loaded;
 pub use local::LocalRecords;
 pub use numbering::Numbering;
+pub use owed::{Leaving, Owed, PartNeeds};
 pub use repeat::{RepeatStep, Run};
 pub use store::Store;
 pub use tokens::horizons::{HORIZON_MS, Horizons};

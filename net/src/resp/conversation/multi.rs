@@ -19,6 +19,7 @@ use super::super::table::{self, Name};
 use super::super::under_way::UnderWay;
 use super::super::watch::{Seen, Watching};
 use super::super::words;
+use super::script::Cores;
 use super::{CROSS_SLOT, NOT_ONE_ITEM, Passed, Talk};
 
 /// Commands behind MULTI, at most.
@@ -189,7 +190,7 @@ impl Talk {
             slot,
             reach,
             is_change,
-        } = match self.keys_of_exec(queue) {
+        } = match self.keys_of_exec(queue, host.joined_cores()) {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
@@ -198,7 +199,8 @@ impl Talk {
         }
         let has_scripts = queue.scripts > 0;
         // A script may publish, however few keys it names.
-        if (publishes || has_scripts) && !self.is_idle(sink) {
+        let is_alone = publishes || has_scripts || reach == ScriptReach::Shards;
+        if is_alone && !self.is_idle(sink) {
             return Passed::Waits;
         }
         let commands: Vec<Vec<u8>> = queue
@@ -265,7 +267,7 @@ impl Talk {
         }
         self.queue = None;
         self.watched.clear();
-        let entry = self.push_script();
+        let entry = self.push_script_of(reach);
         if has_scripts {
             self.ring.brings_text(entry);
         }
@@ -280,14 +282,16 @@ impl Talk {
     }
 
     /// The keys of EXEC, watched ones included.
-    fn keys_of_exec(&self, queue: &Queue) -> Result<ExecKeys, &'static [u8]> {
+    fn keys_of_exec(&self, queue: &Queue, joined: u16) -> Result<ExecKeys, &'static [u8]> {
         // A request may name a key for every few of its bytes, so no more names are kept than an
         // APPLY may have.
         let (mut slot, mut is_one_slot, mut is_change) = (None, true, false);
+        let mut cores = Cores::of(joined);
         let mut names: HashSet<&[u8]> = HashSet::new();
         let mut add = |key| {
             let other = slot_of(key);
             is_one_slot &= *slot.get_or_insert(other) == other;
+            cores.add(other);
             if names.len() <= APPLY_KEYS_MAX {
                 names.insert(key);
             }
@@ -306,7 +310,9 @@ impl Talk {
         }
         // A script may use keys that it does not name.
         let is_of_slot = self.is_clustered || is_one_slot && queue.scripts == 0;
-        let reach = if is_of_slot {
+        let reach = if cores.are_several(queue.scripts > 0) {
+            ScriptReach::Shards
+        } else if is_of_slot {
             ScriptReach::Slot
         } else {
             ScriptReach::Node
@@ -343,14 +349,23 @@ impl Talk {
         request: &Request<'_>,
         args: Arguments<'_>,
         sink: &mut Sink<'_>,
+        host: &dyn Host,
     ) -> Passed {
         let (mut slot, mut reach) = (None, ScriptReach::Slot);
+        let mut cores = Cores::of(host.joined_cores());
         request.for_each_key(|key| {
             let other = slot_of(key);
+            cores.add(other);
             if *slot.get_or_insert(other) != other {
                 reach = ScriptReach::Node;
             }
         });
+        if cores.are_several(false) {
+            reach = ScriptReach::Shards;
+            if !self.is_idle(sink) {
+                return Passed::Waits;
+            }
+        }
         let item = ScriptItem {
             script: ScriptName::Command,
             access: ScriptAccess::Changes,
@@ -366,7 +381,7 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, 0, std::iter::once(&command[..]));
-        self.push_script();
+        self.push_script_of(reach);
         Passed::Whole
     }
 

@@ -293,6 +293,7 @@ impl World {
             memory_max: 0,
             token_horizon_ms: self.token_horizon_ms,
             hash_seed: self.hash_seed,
+            takes_several_shards: false,
             cluster: None,
             snapshots: SnapshotPolicy {
                 log_bytes: self.plan.snapshot_bytes,

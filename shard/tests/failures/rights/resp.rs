@@ -18,6 +18,8 @@ use crate::server::Server;
 pub struct Still {
     pub schema: Arc<ServedSchema>,
     pub unix_us: u64,
+    /// Cores whose keys run together.
+    pub joined_cores: u16,
 }
 
 impl Host for Still {
@@ -27,6 +29,10 @@ impl Host for Still {
 
     fn elapsed_us(&self) -> u64 {
         0
+    }
+
+    fn joined_cores(&self) -> u16 {
+        self.joined_cores
     }
 
     fn facts(&self) -> Facts {
@@ -95,6 +101,7 @@ impl Peer {
             server,
             talk,
             host: Still {
+                joined_cores: 0,
                 schema: Arc::new(ServedSchema {
                     programs,
                     layouts: Vec::new(),

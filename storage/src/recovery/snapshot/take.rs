@@ -135,6 +135,7 @@ impl Taking {
             is_linked: history.is_linked,
             has_marks: store.data().flushes().marks() > 0,
             has_heads: store.keys().has_heads(),
+            has_redo: store.data().owed().records() > 0,
             sequences: history.sequences.clone(),
             segments,
         };
