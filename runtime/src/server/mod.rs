@@ -204,7 +204,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         require_free([Some(shared_address), resp_address])?;
         cores.begin();
         if let Some(listener) = links {
-            dialing = Some(dial(&node, (listener, link_tls), cores.deliver(), reread)?);
+            dialing = Some(dial(&node, (listener, link_tls), cores.links(), reread)?);
         }
         Ok(())
     };

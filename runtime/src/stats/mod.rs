@@ -10,7 +10,7 @@ mod peers;
 mod plan;
 
 pub(crate) use blocks::{HISTOGRAMS, PlainLink, Reading, Stats, total};
-pub(crate) use channels::ChannelFigures;
+pub(crate) use channels::{ChannelFigures, ChannelsRead};
 pub(crate) use failover::{Decided, DecidedLast, FailedSwap, FailoverReading};
 pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
 pub(crate) use info::{ChangesTold, Cluster, FailoverInfo, Info, LogEnd, Memory, ServerFacts};
