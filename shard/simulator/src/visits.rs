@@ -25,7 +25,7 @@ use replies::{Reply, command, take_reply};
 use shop::{Shops, Then};
 
 /// Slots of a partition.
-const PARTITION_SLOTS: u16 = SLOTS / PARTITIONS as u16;
+const PARTITION_SLOTS: u16 = 64;
 
 /// Partitions that are looked at for one that nobody uses, at most.
 const PARTITIONS_TRIED_MAX: usize = 1_000;
@@ -154,6 +154,7 @@ impl Visits {
     /// Visitors of a node whose other keys are in these slots. Names of a list are few enough for
     /// the shortest limit of values if the limit may change.
     pub(crate) fn new(mut random: Random, others: &[u16], has_short_values: bool) -> Self {
+        assert_eq!(usize::from(PARTITION_SLOTS) * PARTITIONS, usize::from(SLOTS));
         let slots = slots_of_one_shard(&mut random);
         let names_max = match has_short_values {
             true => 14,
