@@ -163,7 +163,8 @@ impl Model<'_> {
                 }
                 replies.integer(is_set.into());
             }
-            Request::AddFraction(key, by) => add_fraction(self.key(key), by, replies),
+            Request::AddFraction(_, Err(text)) => replies.error(text.as_bytes()),
+            Request::AddFraction(key, Ok(by)) => add_fraction(self.key(key), by, replies),
             Request::SetBit(key, place, bit) => set_bit(self.key(key), most, place, bit, replies),
             Request::Persist(key) => {
                 let state = self.key(key);

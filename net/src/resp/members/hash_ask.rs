@@ -2,7 +2,7 @@
 
 use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use crate::resp::fraction::{Fraction, Refused};
-use crate::resp::number::{read_integer, read_unsigned};
+use crate::resp::number::read_integer;
 use crate::resp::parser::Arguments;
 use crate::resp::table::{Command, Name};
 
@@ -83,7 +83,9 @@ impl<'a> HashAsk<'a> {
             }
             Name::HRandField => read_random(args)?,
             Name::HScan => {
-                read_unsigned(field()).ok_or(Fault::Text("ERR invalid cursor"))?;
+                if !is_cursor(field()) {
+                    return Err(Fault::Text("ERR invalid cursor"));
+                }
                 HashAsk::Scan(args)
             }
             _ => return Ok(None),
@@ -101,6 +103,15 @@ impl<'a> HashAsk<'a> {
                 | HashAsk::AddFraction(..)
         )
     }
+}
+
+/// Whether a text is a cursor to Redis: it takes blanks, a sign and zeros in front, and no byte.
+fn is_cursor(text: &[u8]) -> bool {
+    let digits = text.trim_ascii_start();
+    let digits = digits.strip_prefix(b"+").unwrap_or(digits);
+    let number = str::from_utf8(digits).ok().map(str::parse::<u64>);
+    let is_number = digits.first().is_some_and(u8::is_ascii_digit);
+    text.is_empty() || is_number && number.is_some_and(|number| number.is_ok())
 }
 
 fn read_random(args: Arguments<'_>) -> Result<HashAsk<'_>, Fault> {
