@@ -61,6 +61,8 @@ pub struct KeyLeft<'a> {
     pub name: &'a [u8],
     /// Its value; `None` if it is deleted.
     pub value: Option<&'a [u8]>,
+    /// The value is one with members.
+    pub has_members: bool,
     /// When it expires.
     pub expiry: ExpiryLeft,
     /// The effects that its expiry runs stay as they are.
@@ -336,6 +338,7 @@ impl KeyState {
         Some(KeyLeft {
             name: &self.name,
             value: self.value.as_deref(),
+            has_members: self.has_members,
             expiry,
             keeps_effects,
         })

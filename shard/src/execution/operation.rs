@@ -588,7 +588,11 @@ pub(crate) fn check_value<P: Blocks>(
 }
 
 /// Whether the keyspace of a key takes values with members.
-fn check_members<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_members<P: Blocks>(
+    store: &Store<P>,
+    slot: u16,
+    key: &[u8],
+) -> Result<(), Refusal> {
     let Some((prefix, settings)) = store.keyspaces().of(slot, key) else {
         return Ok(());
     };

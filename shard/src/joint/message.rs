@@ -2,6 +2,7 @@
 
 use penstock_net::request::Version;
 use penstock_net::status::Status;
+use penstock_storage::record::{KindedValue, ValueKind};
 use penstock_storage::redo::{Left, Outcome, entry_bytes};
 use penstock_storage::version::Version as Stored;
 
@@ -73,6 +74,7 @@ pub(crate) struct KeyCopy {
 #[derive(Clone, Debug)]
 pub(crate) struct CopiedValue {
     pub(crate) bytes: Box<[u8]>,
+    pub(crate) kind: ValueKind,
     pub(crate) version: Version,
     pub(crate) expiry_ms: Option<u64>,
     pub(crate) is_armed: bool,
@@ -91,8 +93,18 @@ pub(crate) struct LeftKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeftValue {
     pub(crate) bytes: Box<[u8]>,
+    pub(crate) kind: ValueKind,
     pub(crate) expiry_ms: Option<u64>,
     pub(crate) keeps_effects: bool,
+}
+
+impl LeftValue {
+    pub(crate) fn kinded_value(&self) -> KindedValue<'_> {
+        KindedValue {
+            kind: self.kind,
+            bytes: &self.bytes,
+        }
+    }
 }
 
 /// What a key takes beside its bytes, about.
@@ -117,7 +129,8 @@ impl LeftKey {
             key: outcome.key.into(),
             seen: outcome.seen,
             left: outcome.left.map(|left| LeftValue {
-                bytes: left.value.into(),
+                bytes: left.value.bytes.into(),
+                kind: left.value.kind,
                 expiry_ms: left.expiry_ms,
                 keeps_effects: left.keeps_effects,
             }),
@@ -129,7 +142,7 @@ impl LeftKey {
             key: &self.key,
             seen: self.seen,
             left: self.left.as_ref().map(|left| Left {
-                value: &left.bytes,
+                value: left.kinded_value(),
                 expiry_ms: left.expiry_ms,
                 keeps_effects: left.keeps_effects,
             }),

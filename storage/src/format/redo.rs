@@ -5,7 +5,7 @@
 //!  0  4   bytes of the key
 //!  4  4   bytes of the value
 //!  8  8   when it expires in unix milliseconds, 0 for never; all ones: the key is deleted
-//! 16  4   flags: 1 what runs at the expiry stays as it is
+//! 16  4   flags: 1 what runs at the expiry stays as it is, 2 the value is a head with members
 //! 20  4   epoch of the version that the change has seen, 0 if the key was missing
 //! 24  8   its sequence
 //! 32      key, value, zeros up to a multiple of 8
@@ -15,12 +15,14 @@
 //!
 //! The value of a redo record has one such entry for each key, at least one, one behind the other.
 
-use crate::format::record::{KEY_BYTES_MAX, read_u32, read_u64};
+use crate::format::head;
+use crate::format::record::{KEY_BYTES_MAX, KindedValue, ValueKind, read_u32, read_u64};
 use crate::types::version::Version;
 
 const HEAD_BYTES: usize = 32;
 const DELETED: u64 = u64::MAX;
 const FLAG_KEEPS_EFFECTS: u32 = 1;
+const FLAG_HEAD: u32 = 2;
 
 /// What is left of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +38,8 @@ pub struct Outcome<'a> {
 /// The value that a key is left with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left<'a> {
-    /// Its bytes.
-    pub value: &'a [u8],
+    /// Its bytes, and what they are.
+    pub value: KindedValue<'a>,
     /// When it expires, in unix milliseconds.
     pub expiry_ms: Option<u64>,
     /// The effects that its expiry runs stay as they are.
@@ -52,9 +54,11 @@ pub fn write(outcome: &Outcome<'_>, into: &mut Vec<u8>) {
     let start = into.len();
     let short = |number: usize| u32::try_from(number).expect("keys and values are bounded");
     let left = outcome.left;
-    let value = left.map_or(&[][..], |left| left.value);
+    let KindedValue { kind, bytes: value } = left.map_or(KindedValue::NONE, |left| left.value);
     let expiry_ms = left.map_or(DELETED, |left| left.expiry_ms.unwrap_or(0));
-    let flags = u32::from(left.is_some_and(|left| left.keeps_effects)) * FLAG_KEEPS_EFFECTS;
+    let keeps_effects = left.is_some_and(|left| left.keeps_effects);
+    let flags = u32::from(keeps_effects) * FLAG_KEEPS_EFFECTS
+        + u32::from(kind == ValueKind::Head) * FLAG_HEAD;
     into.extend_from_slice(&short(outcome.key.len()).to_le_bytes());
     into.extend_from_slice(&short(value.len()).to_le_bytes());
     into.extend_from_slice(&expiry_ms.to_le_bytes());
@@ -99,14 +103,19 @@ fn read(bytes: &[u8]) -> Option<(Outcome<'_>, &[u8])> {
     let (padding, rest) = rest.split_at_checked(padding_bytes)?;
     let is_deleted = expiry_ms == DELETED;
     let is_good = (1..=KEY_BYTES_MAX).contains(&key_bytes)
-        && flags & !FLAG_KEEPS_EFFECTS == 0
+        && flags & !(FLAG_KEEPS_EFFECTS | FLAG_HEAD) == 0
+        && (flags & FLAG_HEAD == 0 || head::check(value).is_ok())
         && !(is_deleted && (value_bytes > 0 || flags != 0))
         && (seen.epoch == 0) == (seen.sequence == 0)
         && padding.iter().all(|byte| *byte == 0);
+    let value = match flags & FLAG_HEAD {
+        0 => KindedValue::plain(value),
+        _ => KindedValue::head(value),
+    };
     let left = (!is_deleted).then_some(Left {
         value,
         expiry_ms: Some(expiry_ms).filter(|ms| *ms > 0),
-        keeps_effects: flags != 0,
+        keeps_effects: flags & FLAG_KEEPS_EFFECTS != 0,
     });
     let seen = Some(seen).filter(|seen| seen.epoch > 0);
     is_good.then_some((Outcome { key, seen, left }, rest))
@@ -119,7 +128,7 @@ mod tests {
     fn all() -> [Outcome<'static>; 3] {
         let left = |value, expiry_ms, keeps_effects| {
             Some(Left {
-                value,
+                value: KindedValue::plain(value),
                 expiry_ms,
                 keeps_effects,
             })
@@ -142,7 +151,7 @@ mod tests {
         for outcome in all() {
             let start = bytes.len();
             write(&outcome, &mut bytes);
-            let value_bytes = outcome.left.map_or(0, |left| left.value.len());
+            let value_bytes = outcome.left.map_or(0, |left| left.value.bytes.len());
             assert_eq!(
                 bytes.len() - start,
                 entry_bytes(outcome.key.len(), value_bytes)
@@ -165,7 +174,7 @@ mod tests {
             .map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap())
             .collect();
         let left = Left {
-            value: b"1",
+            value: KindedValue::plain(b"1"),
             expiry_ms: None,
             keeps_effects: false,
         };

@@ -1,7 +1,7 @@
 //! What a store owes to changes of keys of several shards: the redo records of its index, and
 //! memory for what is decided and not written yet.
 
-use crate::format::record::part_bytes;
+use crate::format::record::{ValueKind, part_bytes};
 use crate::format::redo::Outcome;
 use crate::log::room::{Purpose, Room};
 use crate::memory::cache::cells::cell_bytes;
@@ -146,7 +146,7 @@ impl<P: Blocks> Store<P> {
             _ => (None, 0),
         };
         let effects_bytes = if left.keeps_effects { effects_bytes } else { 0 };
-        let (key_bytes, value_bytes) = (outcome.key.len(), left.value.len());
+        let (key_bytes, value_bytes) = (outcome.key.len(), left.value.bytes.len());
         needs.add(part_bytes(key_bytes, value_bytes, true, effects_bytes));
         let is_longer = held.is_none_or(|held| value_bytes > held.next_multiple_of(8));
         let adds_version = self.data.adds_version(home.slot, home.hash, outcome.key);
@@ -227,6 +227,7 @@ impl<P: Blocks> Store<P> {
             hash,
             cell,
             exists: there.is_some(),
+            kind: there.map_or(ValueKind::Plain, |id| self.data.keys.cell(id).value_kind()),
             expiry_ms: there.and_then(|id| self.data.keys.cell(id).expiry_ms()),
         };
         let mut change = self.change(slot, [found], 1);

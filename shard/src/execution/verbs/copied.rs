@@ -9,6 +9,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
+use penstock_storage::record::ValueKind;
 use penstock_storage::store::{Found, Store};
 
 use crate::joint::message::{ClaimedKey, CopiedValue, KeyCopy};
@@ -51,6 +52,7 @@ pub(crate) fn copy<P: Blocks>(
     }
     let value = key.value_cell().map(|id| CopiedValue {
         bytes: store.keys().cell(id).value().into(),
+        kind: store.keys().cell(id).value_kind(),
         version: key.version,
         expiry_ms: key.at.expiry_ms,
         is_armed: store.keys().effects(id).is_some(),
@@ -118,6 +120,7 @@ impl KeySource for CopiedKeys<'_> {
             Some(Some(value)) if !is_past(value) => Ok(Some(KeyRead {
                 version: value.version,
                 value: &value.bytes,
+                has_members: value.kind == ValueKind::Head,
                 expiry_ms: value.expiry_ms,
                 is_armed: value.is_armed,
             })),

@@ -14,7 +14,7 @@ use penstock_net::slot::{slot_of, tag_of};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::record::VALUE_BYTES_MAX;
+use penstock_storage::record::{VALUE_BYTES_MAX, ValueKind};
 use penstock_storage::redo;
 use penstock_storage::store::{NoRoom, PartNeeds};
 use penstock_storage::system_key::{REDO_KEY_BYTES, redo_keys};
@@ -342,6 +342,10 @@ impl<P: Blocks> Shard<P> {
                 seen: led.copies[left.name].seen,
                 left: left.value.map(|value| LeftValue {
                     bytes: value.into(),
+                    kind: match left.has_members {
+                        true => ValueKind::Head,
+                        false => ValueKind::Plain,
+                    },
                     expiry_ms,
                     keeps_effects: left.keeps_effects,
                 }),
@@ -433,6 +437,7 @@ impl<P: Blocks> Shard<P> {
             seen: None,
             left: Some(LeftValue {
                 bytes: value.into(),
+                kind: ValueKind::Plain,
                 expiry_ms: None,
                 keeps_effects: false,
             }),

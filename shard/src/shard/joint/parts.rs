@@ -6,10 +6,11 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
+use penstock_storage::record::ValueKind;
 use penstock_storage::store::{Leaving, NoRoom, PartNeeds};
 
 use crate::execution::Execution;
-use crate::execution::operation::check_value;
+use crate::execution::operation::{check_members, check_value};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::copied::{self, Copying};
 use crate::execution::verbs::fire::Fired;
@@ -194,6 +195,12 @@ impl<P: Blocks> Execution<P> {
             let home = hash.home_of(&key.key);
             let value = key.left.as_ref().map(|left| &left.bytes[..]);
             check_value(&self.store, home.slot, &key.key, value.unwrap_or_default())
+                .and_then(|()| match &key.left {
+                    Some(left) if left.kind == ValueKind::Head => {
+                        check_members(&self.store, home.slot, &key.key)
+                    }
+                    _ => Ok(()),
+                })
                 .map_err(|refusal| Stays::Refused(refusal.status(), refusal.to_string()))?;
             self.store.add_needs(home, &key.outcome(), &mut needs);
         }
