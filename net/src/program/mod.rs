@@ -23,5 +23,5 @@ pub(crate) use instance::write_run;
 pub use instance::{Run, RunArgument};
 pub(crate) use request::HEAD_BYTES as RUN_HEAD_BYTES;
 pub use request::{RUN, RunRequest};
-pub use table::{NamedLayout, Programs, BACKUP_ASKS, SCHEMA_ASKED, ServedSchema};
+pub use table::{BACKUP_ASKS, NamedLayout, Programs, SCHEMA_ASKED, ServedSchema};
 pub use template::{Argument, ArgumentKind, Blank, Program, ProgramParts};

@@ -74,8 +74,8 @@ pub use host::{
     Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
     SlowCommand,
 };
-pub use message::{Kind, Message, MessageBytes};
 pub use key_state::{ExpiryLeft, KeyLeft};
+pub use message::{Kind, Message, MessageBytes};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use pushes::Push;
 pub use queued::{

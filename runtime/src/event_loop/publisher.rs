@@ -10,7 +10,9 @@ use penstock_storage::histogram::Histogram;
 use super::shard_thread::ThreadFigures;
 use crate::disk::DiskCounters;
 use crate::disk::arena::Arena;
-use crate::stats::{ChangesTold, Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats};
+use crate::stats::{
+    ChangesTold, Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats,
+};
 use crate::system::huge_pages::prefaulted_bytes;
 use crate::system::memory::{MemoryBound, resident_bytes};
 
@@ -195,18 +197,22 @@ impl Publisher {
     ) -> String {
         let end = shard.store().log().durable_end();
         let (session, request_id) = question;
-        let log = shard.told_of_changes(session, request_id).map(|changes| LogEnd {
-            shard: self.number,
-            id: end.log_id,
-            durable_lsn: end.lsn.0,
-            segment: end.segment_sequence,
-            end_offset: end.end_offset,
-            changes: changes.map(|told| ChangesTold {
-                open_changes: told.open,
-                decided_changes: told.decided,
-                is_held: told.is_held,
-            }),
-        });
+        let log = shard
+            .execution()
+            .joint
+            .told_to(session, request_id)
+            .map(|changes| LogEnd {
+                shard: self.number,
+                id: end.log_id,
+                durable_lsn: end.lsn.0,
+                segment: end.segment_sequence,
+                end_offset: end.end_offset,
+                changes: changes.map(|told| ChangesTold {
+                    open_changes: told.open,
+                    decided_changes: told.decided,
+                    is_held: told.is_held,
+                }),
+            });
         let memory = Memory {
             bytes_max: memory.map_or(0, MemoryBound::max),
             resident_bytes: resident_bytes().unwrap_or(0),

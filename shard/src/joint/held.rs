@@ -93,9 +93,6 @@ impl Held {
 
     /// Whether it is decided and not durable.
     pub(crate) fn is_owed(&self) -> bool {
-        matches!(
-            self.phase,
-            HeldPhase::Applying(..) | HeldPhase::Logged(_)
-        )
+        matches!(self.phase, HeldPhase::Applying(..) | HeldPhase::Logged(_))
     }
 }

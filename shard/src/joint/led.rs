@@ -114,7 +114,11 @@ impl Led {
     }
 
     /// A change that an earlier run has decided: the record is its redo record.
-    pub(crate) fn resumed(change: u64, redo: RedoRecord, parts: BTreeMap<u16, Vec<LeftKey>>) -> Self {
+    pub(crate) fn resumed(
+        change: u64,
+        redo: RedoRecord,
+        parts: BTreeMap<u16, Vec<LeftKey>>,
+    ) -> Self {
         let shards: BTreeSet<u16> = parts.keys().copied().collect();
         Led {
             change,
@@ -166,7 +170,10 @@ impl Led {
     /// The next shard that is asked for keys; `None`: all are there, and it runs.
     fn ask_next(&mut self) -> Option<u16> {
         let last = self.asked.last().copied();
-        let next = self.keys.keys().find(|shard| last.is_none_or(|last| **shard > last));
+        let next = self
+            .keys
+            .keys()
+            .find(|shard| last.is_none_or(|last| **shard > last));
         let next = next.copied();
         self.awaited = next.into_iter().collect();
         self.asked.extend(next);
@@ -193,8 +200,10 @@ impl Led {
     pub(crate) fn prepares(&mut self) -> Vec<u16> {
         self.phase = LedPhase::Preparing;
         self.awaited = self.parts.keys().copied().collect();
-        let (with_part, without): (Vec<u16>, Vec<u16>) =
-            self.asked.iter().partition(|shard| self.awaited.contains(shard));
+        let (with_part, without): (Vec<u16>, Vec<u16>) = self
+            .asked
+            .iter()
+            .partition(|shard| self.awaited.contains(shard));
         self.asked = with_part.into_iter().collect();
         self.copies.clear();
         self.copies_bytes = 0;
@@ -206,7 +215,11 @@ impl Led {
     pub(crate) fn is_ready(&mut self, from: u16) {
         if self.phase == LedPhase::Preparing && self.awaited.remove(&from) {
             let is_last = self.awaited.is_empty();
-            self.phase = if is_last { LedPhase::Ready } else { LedPhase::Preparing };
+            self.phase = if is_last {
+                LedPhase::Ready
+            } else {
+                LedPhase::Preparing
+            };
         }
     }
 
@@ -221,7 +234,11 @@ impl Led {
     pub(crate) fn applied(&mut self, from: u16) {
         if self.phase == LedPhase::Applying && self.awaited.remove(&from) {
             let is_last = self.awaited.is_empty();
-            self.phase = if is_last { LedPhase::Closing } else { LedPhase::Applying };
+            self.phase = if is_last {
+                LedPhase::Closing
+            } else {
+                LedPhase::Applying
+            };
         }
     }
 
@@ -253,7 +270,11 @@ impl Led {
         let parked = self.parked.as_ref().map_or(0, |parked| parked.item.len());
         let keys = self.keys.values().flatten().map(ClaimedKey::bytes);
         let parts = self.parts.values().flatten().map(LeftKey::bytes);
-        parked + self.copies_bytes + self.answer.reply.len() + keys.sum::<usize>() + parts.sum::<usize>()
+        parked
+            + self.copies_bytes
+            + self.answer.reply.len()
+            + keys.sum::<usize>()
+            + parts.sum::<usize>()
     }
 }
 

@@ -17,7 +17,10 @@ pub(crate) struct Start {
 
 impl Start {
     /// Over these records; the shards that may have some are `shards`.
-    pub(crate) fn new(records: Vec<[u8; REDO_KEY_BYTES]>, shards: impl Iterator<Item = u16>) -> Self {
+    pub(crate) fn new(
+        records: Vec<[u8; REDO_KEY_BYTES]>,
+        shards: impl Iterator<Item = u16>,
+    ) -> Self {
         Start {
             records,
             awaited: shards.collect(),

@@ -125,7 +125,10 @@ fn a_backup_holds_each_change_whole_or_not_at_all() {
         }
         decided += node.decided();
     }
-    assert!(taken > 30 && decided > 100, "{taken} backups, {decided} changes");
+    assert!(
+        taken > 30 && decided > 100,
+        "{taken} backups, {decided} changes"
+    );
 }
 
 #[test]
@@ -143,7 +146,9 @@ fn what_clients_see_is_as_if_changes_ran_one_behind_the_other() {
         decided += node.decided();
         assert_eq!(node.open_changes(), 0);
         let found = node.read_all();
-        history.check(&found).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        history
+            .check(&found)
+            .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
     assert!(decided > 100, "{decided} changes of several shards");
 }
@@ -161,7 +166,10 @@ fn a_crash_at_each_step_leaves_each_change_whole_or_not_at_all() {
             }
         });
     }
-    assert!(resumed > 20, "{resumed} starts found a change that was decided");
+    assert!(
+        resumed > 20,
+        "{resumed} starts found a change that was decided"
+    );
 }
 
 /// Cuts the power, starts again with `shards`, and holds what is there against the history. How
@@ -211,7 +219,10 @@ fn a_crash_and_a_start_with_another_number_of_shards_leave_each_change_whole() {
             }
         });
     }
-    assert!(resumed > 5, "{resumed} starts found a change that was decided");
+    assert!(
+        resumed > 5,
+        "{resumed} starts found a change that was decided"
+    );
 }
 
 #[test]
@@ -250,6 +261,10 @@ fn the_checker_finds_a_history_that_no_order_explains() {
     history.answered(0, "+OK\\r\\n".into());
     history.asked(0, one("GET key0"));
     history.answered(0, "$-1\\r\\n".into());
-    assert!(history.check(&Found::from([("key0".into(), "1".into())])).is_err());
+    assert!(
+        history
+            .check(&Found::from([("key0".into(), "1".into())]))
+            .is_err()
+    );
     assert!(matches!(history.last(), Some(Event { .. })));
 }

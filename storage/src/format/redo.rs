@@ -11,7 +11,8 @@
 //! 32      key, value, zeros up to a multiple of 8
 //! ```
 //!
-//! A key that has another version than the one that was seen has been left so, or was written since.
+//! A key that has another version than the one that was seen has been left so, or was written
+//! since.
 //!
 //! The value of a redo record has one such entry for each key, at least one, one behind the other.
 
@@ -154,7 +155,10 @@ mod tests {
     #[test]
     fn the_example_of_the_document_is_what_is_written() {
         let text = include_str!("../../FORMAT.md");
-        let example = text.split("and `{b}` deleted:").nth(1).expect("it is there");
+        let example = text
+            .split("and `{b}` deleted:")
+            .nth(1)
+            .expect("it is there");
         let digits = example.split("```").nth(1).expect("it is there");
         let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
         let read: Vec<u8> = digits
@@ -184,7 +188,11 @@ mod tests {
         all().iter().for_each(|outcome| write(outcome, &mut bytes));
         let ends: Vec<usize> = [40, 80].into_iter().chain([bytes.len()]).collect();
         for end in 0..bytes.len() {
-            assert_eq!(outcomes(&bytes[..end]).is_some(), ends.contains(&end), "{end}");
+            assert_eq!(
+                outcomes(&bytes[..end]).is_some(),
+                ends.contains(&end),
+                "{end}"
+            );
         }
         for at in 0..bytes.len() {
             for bit in 0..8 {

@@ -19,7 +19,7 @@ fn serve(data: &Path, address: SocketAddr, shards: u16) -> (Server, Vec<String>)
     serve
         .args(["--admin-listen", "off", "--shards", &shards.to_string()])
         .args(["--segment-bytes", "4MiB", "--value-bytes-max", "64KiB"])
-        .args(["--resp-several-shards", "true", "--resp-listen"])
+        .args(["--resp-several-shards", "--resp-listen"])
         .arg(address.to_string())
         .arg("--data")
         .arg(data);
@@ -69,18 +69,27 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
         });
         let told;
         (server, told) = serve(&data, address, shards);
-        resumed += told.iter().filter(|line| line.starts_with("resumed")).count();
+        resumed += told
+            .iter()
+            .filter(|line| line.starts_with("resumed"))
+            .count();
         let mut talk = Talk::with(address);
         assert_eq!(sum(&mut talk), all, "round {round}");
         for (payer, [acknowledged, asked]) in ended.into_iter().enumerate() {
             let moves = number(&mut talk, &format!("moves:{payer}"));
             let [least, most] = counts[payer].map(|count: i64| count);
             let known = least + acknowledged..=most + asked;
-            assert!(known.contains(&moves), "payer {payer}: {moves}, not {known:?}");
+            assert!(
+                known.contains(&moves),
+                "payer {payer}: {moves}, not {known:?}"
+            );
             counts[payer] = [moves; 2];
         }
     }
-    assert!(resumed > 0, "no start found a change that was decided and not made");
+    assert!(
+        resumed > 0,
+        "no start found a change that was decided and not made"
+    );
     server.stop();
     for backup in 1..=3 {
         check_backup(&vault, backup, all);
@@ -89,7 +98,15 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
 
 fn back_up(data: &Path, vault: &Path, address: SocketAddr) {
     let address = address.to_string();
-    let words = ["backup", "--data", text(data), "--to", text(vault), "--addr", &address];
+    let words = [
+        "backup",
+        "--data",
+        text(data),
+        "--to",
+        text(vault),
+        "--addr",
+        &address,
+    ];
     let output = command(&words).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
@@ -105,7 +122,15 @@ fn check_backup(vault: &Path, backup: usize, all: i64) {
     names.sort();
     let name = &names[names.len() - backup];
     let restored = folder(&format!("resp-several-restored-{backup}"));
-    let words = ["restore", "--from", text(vault), "--to", text(&restored), "--backup", name];
+    let words = [
+        "restore",
+        "--from",
+        text(vault),
+        "--to",
+        text(&restored),
+        "--backup",
+        name,
+    ];
     let output = command(&words).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");

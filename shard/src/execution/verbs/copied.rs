@@ -130,7 +130,9 @@ impl KeySource for CopiedKeys<'_> {
     }
 
     fn may_have_changed(&mut self, key: &[u8], _: Version) -> bool {
-        self.copies.get(key).is_none_or(|copy| copy.may_have_changed)
+        self.copies
+            .get(key)
+            .is_none_or(|copy| copy.may_have_changed)
     }
 
     fn receivers(&mut self, channel: &[u8]) -> Result<usize, String> {

@@ -5,7 +5,9 @@
 
 use std::cell::Cell;
 
+use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::refusal::Refusal;
+use penstock_net::request::Verb;
 use penstock_net::resp::{
     Eval, Evals, KeyRead, KeySeen, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies,
     SCRIPT_KEYS_MAX, Staged, Unread, for_each_named_key, protocol_of, run_queued,
@@ -19,6 +21,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::{Found, Store};
 
+use crate::accounts::answers::Asked;
 use crate::joint::Joint;
 use crate::publisher::{Publisher, SCRIPT_STEPS_MAX};
 use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts, Spent};
@@ -26,6 +29,11 @@ use crate::setup::Setup;
 
 use super::{Cold, Key, KeyHash, stored};
 
+/// What a script is counted as: the APPLY that it becomes.
+pub(crate) const ASKED: Asked = Asked::Verb(Verb::Apply);
+/// Why a script is BUSY that publishes.
+pub(crate) const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not \
+    taken leave no room for those of this script";
 /// A longer buffer for replies is given back.
 const REPLY_KEPT_BYTES: usize = 64 << 10;
 
@@ -283,10 +291,28 @@ pub(crate) fn run_on(
     }
 }
 
+/// Why the changes of a script are too many for one record, if they are.
+pub(crate) fn too_much_of(staged: &Staged) -> Option<String> {
+    let (changed, effects) = (staged.changed(), staged.effects());
+    if changed > APPLY_KEYS_MAX {
+        Some(format!(
+            "ERR nothing was executed: {changed} keys would change together, and \
+             {APPLY_KEYS_MAX} is the limit"
+        ))
+    } else if effects > MANY_INSTRUCTIONS_MAX {
+        Some(format!(
+            "ERR nothing was executed: the changes are {effects} effects on keys (a value with an \
+             expiry is two), and {MANY_INSTRUCTIONS_MAX} is the limit"
+        ))
+    } else {
+        None
+    }
+}
+
 /// Why a script may not use a key that it has not declared, if so.
 pub(crate) fn is_undeclared(request: &ScriptRequest<'_>, key: &[u8]) -> Option<&'static str> {
-    let is_it = request.uses_declared_keys_alone()
-        && request.keys().all(|declared| declared != key);
+    let is_it =
+        request.uses_declared_keys_alone() && request.keys().all(|declared| declared != key);
     is_it.then_some("NOPERM a script of a user with rights uses the keys that it names")
 }
 
@@ -306,7 +332,11 @@ impl<'a> Received<'a> {
     }
 
     /// How many times a message to a channel would be received.
-    pub(crate) fn by(&mut self, request: &ScriptRequest<'_>, channel: &[u8]) -> Result<usize, String> {
+    pub(crate) fn by(
+        &mut self,
+        request: &ScriptRequest<'_>,
+        channel: &[u8],
+    ) -> Result<usize, String> {
         if request.uses_declared_keys_alone() {
             return Err("NOPERM a script of a user with rights publishes nothing".to_string());
         }

@@ -116,9 +116,18 @@ impl History {
 
 /// Whether a reply says that nothing was executed.
 fn is_refusal(reply: &str) -> bool {
-    ["-BUSY", "-ERR FULL", "-FULL", "-OOM", "-IO", "-TRYAGAIN", "-DEADLINE", "-ERR"]
-        .iter()
-        .any(|begin| reply.starts_with(begin))
+    [
+        "-BUSY",
+        "-ERR FULL",
+        "-FULL",
+        "-OOM",
+        "-IO",
+        "-TRYAGAIN",
+        "-DEADLINE",
+        "-ERR",
+    ]
+    .iter()
+    .any(|begin| reply.starts_with(begin))
         && !reply.starts_with("-ERR no such key")
 }
 
@@ -135,7 +144,9 @@ fn apply(lines: &[String], state: &mut Found) -> String {
 fn one(line: &str, state: &mut Found) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let number = |state: &Found, key: &str| {
-        state.get(key).map_or(0, |value| value.parse::<i64>().expect("a number"))
+        state
+            .get(key)
+            .map_or(0, |value| value.parse::<i64>().expect("a number"))
     };
     let shown = |value: Option<&String>| match value {
         Some(value) => format!("${}\\r\\n{value}\\r\\n", value.len()),

@@ -24,9 +24,7 @@ use crate::recovery::snapshot::format::decode_times;
 use crate::recovery::snapshot::format::decode_version;
 use crate::recovery::snapshot::format::footer_crc;
 use crate::recovery::snapshot::format::header_bytes;
-use crate::recovery::snapshot::format::{
-    SNAPSHOT_VERSION, SNAPSHOT_VERSION_OF_REDO,
-};
+use crate::recovery::snapshot::format::{SNAPSHOT_VERSION, SNAPSHOT_VERSION_OF_REDO};
 use crate::recovery::snapshot::packed::{self, Rows};
 use crate::store::cleaning::live::FileTimes;
 use crate::store::keyspace::settings::SettingsEntry;
