@@ -54,7 +54,7 @@ pub struct Execution<P: Blocks> {
     pub(crate) store: Store<P>,
     pub(crate) requests: Requests,
     /// Changes over several shards.
-    pub(crate) joint: Joint,
+    pub joint: Joint,
     pub(crate) scans: Scans,
     pub(crate) keyspaces: Keyspaces,
     pub(crate) firing: Firing,

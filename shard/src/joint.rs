@@ -11,16 +11,13 @@ pub(crate) mod start;
 
 use std::collections::VecDeque;
 
-use penstock_net::request::Extra;
-use penstock_net::slot::slot_of;
 use penstock_storage::if_planted;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{FileId, Place};
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::version::{PARTITIONS, SLOTS};
+use penstock_storage::system_key::{REDO_KEY_BYTES, REDO_RECORDS_MAX};
 
-use crate::execution::operation::{Asks, Own};
 use crate::execution::verbs::Cold;
 use crate::mail::SessionId;
 
@@ -31,7 +28,7 @@ use message::{JointMail, Message};
 use start::Start;
 
 /// Changes that a shard leads and has begun, at most: each has a redo record of its own.
-pub(crate) const LED_MAX: usize = penstock_storage::system_key::REDO_RECORDS_MAX;
+pub(crate) const LED_MAX: usize = REDO_RECORDS_MAX;
 /// Changes that wait for those, at most.
 const WAITING_MAX: usize = 4096;
 /// How long a change waits for its claims and for room, in microseconds, unless its request says
@@ -96,9 +93,20 @@ struct Hold {
     questions: Vec<(Question, bool)>,
 }
 
-/// What a shard leads and holds.
+/// Where a shard stands among those of its node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JointPlace {
+    pub(crate) shard: u16,
+    pub(crate) shards: u16,
+    /// Changes of keys of several shards are taken.
+    pub(crate) takes_several: bool,
+}
+
+/// What a shard leads and holds of changes over several shards.
 #[derive(Debug, Default)]
-pub(crate) struct Joint {
+pub struct Joint {
+    /// This shard, how many there are, and whether changes of several are taken.
+    place: JointPlace,
     /// Operations of some slots must wait.
     holds_any: bool,
     pub(crate) claims: Claims,
@@ -130,6 +138,84 @@ pub(crate) struct Joint {
 }
 
 impl Joint {
+    /// Nothing yet, for the shard that stands there.
+    pub(crate) fn new(place: JointPlace) -> Self {
+        Joint {
+            place,
+            ..Joint::default()
+        }
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn counters(&self) -> JointCounters {
+        self.counters
+    }
+
+    /// The start has found these redo records. Nothing is served before they are finished.
+    pub(crate) fn found(&mut self, records: Vec<[u8; REDO_KEY_BYTES]>) {
+        if !records.is_empty() {
+            let own = self.place.shard;
+            self.start = Some(Start::new(records, own..own + 1));
+            self.note_holds();
+        }
+    }
+
+    /// Whether the log may hold a change that is decided and not made by all shards. All shards of
+    /// the node are to be told then by [`Joint::resume`].
+    #[must_use]
+    pub fn may_have_redo(&self) -> bool {
+        self.start.is_some()
+    }
+
+    /// A shard of the node may have redo records: this one serves when all have finished theirs.
+    /// Told before the first event.
+    pub fn resume(&mut self) {
+        let records = self.start.take().map_or(Vec::new(), |start| start.records);
+        self.start = Some(Start::new(records, 0..self.place.shards));
+        self.note_holds();
+    }
+
+    /// What keeps the shard from serving, if anything does.
+    #[must_use]
+    pub fn resuming(&self) -> Option<String> {
+        let start = self.start.as_ref()?;
+        let shard = self.place.shard;
+        Some(match (start.trouble, start.has_told) {
+            (Some(trouble), _) => format!("shard {shard}: {trouble}"),
+            (None, true) => format!("shard {shard} waits for shards {:?}", start.awaited),
+            (None, false) => {
+                let parts: Vec<u16> = self.led.iter().flat_map(Led::awaited).collect();
+                let changes = start.records.len() + self.led.len();
+                format!(
+                    "shard {shard} finishes {changes} changes of an earlier run; parts of shards \
+                     {parts:?} are missing"
+                )
+            }
+        })
+    }
+
+    /// Whether a stop has been seen.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stops_us > 0
+    }
+
+    /// What a question is told of changes over several shards, if it is one of a backup; nothing
+    /// where there are no such changes. The outer `None`: they may be decided at any time.
+    #[must_use]
+    pub fn told_to(&self, session: SessionId, request_id: u64) -> Option<Option<ChangesTold>> {
+        let JointPlace {
+            shards,
+            takes_several,
+            ..
+        } = self.place;
+        if !takes_several || shards == 1 {
+            return Some(None);
+        }
+        self.told((session, request_id)).map(Some)
+    }
+
     /// Whether operations of some slots must wait.
     #[inline]
     pub(crate) fn holds_any(&self) -> bool {
@@ -160,22 +246,6 @@ impl Joint {
     /// What an operation on all slots of a range must wait for.
     pub(crate) fn claim_within(&self, mut slots: std::ops::Range<u16>) -> Option<Cold> {
         slots.find_map(|slot| self.claim_of(slot))
-    }
-
-    /// What an operation must wait for.
-    pub(crate) fn claim_before(&self, own: &Own<'_>) -> Option<Cold> {
-        match (own.asks, own.asks.extra()) {
-            (_, Extra::Keyspace(_)) => None,
-            (_, Extra::Flush) => {
-                let slots = SLOTS / u16::try_from(PARTITIONS).expect("256");
-                let first = own.slot - own.slot % slots;
-                self.claim_within(first..first + slots)
-            }
-            (Asks::Item(_), _) => self.claim_of(own.slot),
-            (Asks::Program(request), _) => {
-                request.keys().find_map(|key| self.claim_of(slot_of(key)))
-            }
-        }
     }
 
     /// The name of a change that this shard leads.
@@ -302,7 +372,7 @@ impl Joint {
     }
 
     /// What a question is told, if it is one of a backup.
-    pub(crate) fn told(&self, question: Question) -> Option<ChangesTold> {
+    fn told(&self, question: Question) -> Option<ChangesTold> {
         let mut questions = self.hold.questions.iter();
         let (_, is_held) = questions.find(|(other, _)| *other == question)?;
         Some(ChangesTold {
@@ -318,7 +388,8 @@ impl Joint {
     }
 
     /// Changes that are decided and not closed.
-    pub(crate) fn open(&self) -> usize {
+    #[must_use]
+    pub fn open(&self) -> usize {
         self.led.iter().filter(|led| led.is_decided()).count()
     }
 
@@ -329,7 +400,8 @@ impl Joint {
 
     /// Forgets everything. The claims that operations may wait for.
     pub(crate) fn give_up(&mut self) -> Vec<u64> {
-        let given_up = std::mem::take(self);
+        let place = self.place;
+        let given_up = std::mem::replace(self, Joint::new(place));
         self.stops_us = given_up.stops_us;
         self.counters = given_up.counters;
         let of_start = given_up.start.map(|_| OF_START);

@@ -478,7 +478,7 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         .find_redo(tags.flat_map(redo_keys), &|key: &[u8]| hash.home_of(key));
     let mut shard = Shard::after(shard, store, start)
         .map_err(|partition| OpeningError::StrangeNote { partition })?;
-    shard.found_redo(redo);
+    shard.execution_mut().joint.found(redo);
     Ok(Opened {
         shard,
         recovered,

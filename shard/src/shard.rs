@@ -49,7 +49,7 @@ use crate::execution::verbs::KeyHash;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
 use crate::front::Front;
-use crate::joint::Joint;
+use crate::joint::{Joint, JointPlace};
 use crate::keyspaces::{Done, Keyspaces};
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
@@ -109,7 +109,11 @@ impl<P: Blocks> Shard<P> {
         let front = Front::new(&config);
         let execution = Execution {
             requests: Requests::new(mail),
-            joint: Joint::default(),
+            joint: Joint::new(JointPlace {
+                shard: config.shard,
+                shards,
+                takes_several: config.takes_several_shards,
+            }),
             scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
             firing: Firing::default(),

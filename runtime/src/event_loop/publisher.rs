@@ -198,7 +198,9 @@ impl Publisher {
         let end = shard.store().log().durable_end();
         let (session, request_id) = question;
         let log = shard
-            .told_of_changes(session, request_id)
+            .execution()
+            .joint
+            .told_to(session, request_id)
             .map(|changes| LogEnd {
                 shard: self.number,
                 id: end.log_id,

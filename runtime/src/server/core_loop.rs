@@ -227,7 +227,14 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     let (core_of_ports, reports) = (Rc::clone(&core), start.reports);
     monoio::spawn(async move {
         finish_changes(&core_of_ports).await;
-        if core_of_ports.engine.borrow().shard.is_stopping() {
+        if core_of_ports
+            .engine
+            .borrow()
+            .shard
+            .execution()
+            .joint
+            .is_stopping()
+        {
             return;
         }
         let _ = reports.send(match open_ports(&core_of_ports, ports) {
@@ -249,7 +256,7 @@ struct Ports {
 async fn finish_changes(core: &Core) {
     let mut tellable = Instant::now() + RESUMING_TOLD;
     loop {
-        let Some(why) = core.engine.borrow().shard.resuming() else {
+        let Some(why) = core.engine.borrow().shard.execution().joint.resuming() else {
             break;
         };
         if Instant::now() >= tellable {
@@ -262,7 +269,14 @@ async fn finish_changes(core: &Core) {
         }
         monoio::time::sleep(RESUMING_PAUSE).await;
     }
-    let resumed = core.engine.borrow().shard.joint_counters().resumed;
+    let resumed = core
+        .engine
+        .borrow()
+        .shard
+        .execution()
+        .joint
+        .counters()
+        .resumed;
     if resumed > 0 {
         let shard = core.shard;
         tell!("resumed      shard {shard}: {resumed} changes over several shards are finished");

@@ -16,7 +16,6 @@ use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
 use penstock_shard::cluster::{ClusterConfig, NodeOffers};
 use penstock_shard::lease::LeaseTable;
-use penstock_shard::opening::Inventory;
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
 use penstock_shard::replication::link_set::LinkSetConfig;
@@ -36,7 +35,7 @@ pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
 use super::limits::{RoomFound, check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
-use super::redo_found::RedoFound;
+use super::redo_found::Found;
 use super::retiming::RetimingThread;
 use super::room::{ConnectionBound, Room};
 pub(crate) use super::shard::{Opened, ShardStart};
@@ -119,7 +118,7 @@ pub(crate) struct Node {
     pub(crate) topology: Topology,
     pub(crate) stats: Arc<Stats>,
     allowed: Vec<CoreId>,
-    inventory: Arc<Inventory>,
+    inventory: Arc<Found>,
     helpers: NodeHelpers,
     disk_options: DiskOptions,
     /// What rings the shards get.
@@ -137,7 +136,6 @@ pub(crate) struct Node {
     /// it sees may be a sale.
     starts_small: bool,
     room: Room,
-    redo: Arc<RedoFound>,
     memory: Option<(Arc<MemoryBound>, Watch)>,
     cluster: Option<ClusterFile>,
     /// What leases and shards tell each other.
@@ -241,7 +239,7 @@ impl Node {
             stats: Arc::new(Stats::new(shards)),
             config: Arc::new(config),
             allowed,
-            inventory: Arc::new(inventory),
+            inventory: Arc::new(Found::new(inventory, shards)),
             helpers,
             disk_options,
             rings,
@@ -252,7 +250,6 @@ impl Node {
             start_id: draw_start_id()?,
             starts_small: bound == Bound::Data,
             room,
-            redo: Arc::new(RedoFound::new(shards)),
             memory,
             cluster,
             leases: Arc::default(),
@@ -486,7 +483,6 @@ impl Node {
             cells_bytes_min: self.room.cells_bytes_min(),
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
-            redo: Arc::clone(&self.redo),
         })
     }
 }

@@ -2,7 +2,35 @@
 //! Each shard tells what it found and waits for all others: one may have to make what another one
 //! has decided before it serves.
 
+use std::ops::Deref;
 use std::sync::{Condvar, Mutex, PoisonError};
+
+use penstock_shard::opening::Inventory;
+
+/// What was found in the directory before the shards open, and what they find then.
+#[derive(Debug)]
+pub(crate) struct Found {
+    inventory: Inventory,
+    pub(crate) redo: RedoFound,
+}
+
+impl Found {
+    /// What stands in the directory of so many shards.
+    pub(crate) fn new(inventory: Inventory, shards: u16) -> Self {
+        Found {
+            inventory,
+            redo: RedoFound::new(shards),
+        }
+    }
+}
+
+impl Deref for Found {
+    type Target = Inventory;
+
+    fn deref(&self) -> &Inventory {
+        &self.inventory
+    }
+}
 
 /// What the shards have told so far.
 #[derive(Debug)]

@@ -261,7 +261,8 @@ impl<P: Blocks> Shard<P> {
                 return self.answer_schema(id, header, step.outbox);
             }
             Ok((Opcode::Info, _)) if body == BACKUP_ASKS => {
-                self.hold_changes(step.now, id, header.request_id);
+                let question = (id, header.request_id);
+                self.execution.joint.hold(step.now.us, question);
                 step.outbox.info.push((id, header.request_id));
                 return true;
             }

@@ -5,7 +5,7 @@ use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::{Blocks, Completion, IoToken};
 use penstock_storage::key_home::KeyHome;
-use penstock_storage::place::{Lsn, Place};
+use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
 use crate::accounts::busy::Told;
@@ -48,18 +48,8 @@ impl<P: Blocks> Shard<P> {
         self.run_waiters(step, token, bytes, admitted);
     }
 
-    /// Runs the operations that waited for a claim.
-    pub(super) fn claim_ends(&mut self, step: &mut Step<'_, P::Block>, place: Place) {
-        if let Some(token) = self.execution.requests.parking.waits_for(place) {
-            let colds = self.execution.requests.parking.colds(token).len();
-            let is_new = false;
-            let admitted = (0..colds).map(|_| Ok(Admitted { place, is_new }));
-            self.run_waiters(step, token, &[], admitted.collect());
-        }
-    }
-
     /// Runs the operations that waited for a read, or tells them why their key cannot be read.
-    fn run_waiters(
+    pub(super) fn run_waiters(
         &mut self,
         step: &mut Step<'_, P::Block>,
         token: IoToken,

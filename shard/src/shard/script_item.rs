@@ -4,11 +4,10 @@
 
 use std::cell::Cell;
 
-use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ReplyHead, ReplyItem};
-use penstock_net::request::{Verb, Version};
+use penstock_net::request::Version;
 use penstock_net::resp::{NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
     SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest, keep_to_declared_keys,
@@ -21,29 +20,24 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
-use crate::accounts::answers::Asked;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::script::{self, NewestRead, RanScript, Reach, Running, Wants};
+use crate::execution::verbs::script::{
+    self, ASKED, NO_MESSAGES, NewestRead, RanScript, Reach, Running, Wants, too_much_of,
+};
 use crate::now::Now;
 use crate::publisher::{Messages, NoRoom, ScriptAnswer};
 use crate::requests::parking::{Order, Origin};
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
+use crate::shard::joint::JointStep;
 
-/// What a script is counted as: the APPLY that it becomes.
-pub(super) const ASKED: Asked = Asked::Verb(Verb::Apply);
 /// Keys that a script meets whose effects run before it, at most; then it waits for the next turn.
 const FIRED_MAX: usize = 4;
-
 /// Bytes of a reply that are written in the time of a step.
 const REPLY_BYTES_PER_STEP: usize = 64;
-
-/// Why a script is BUSY that publishes.
-pub(super) const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not taken leave no \
-    room for those of this script";
 
 /// What became of a script.
 enum Outcome {
@@ -110,7 +104,7 @@ impl<P: Blocks> Shard<P> {
             let mut judged = request.keys().map(|key| reach.judge(slot, slot_of(key)));
             if let Some(refusal) = judged.find_map(Result::err) {
                 if may_join {
-                    return self.begin_joint(now, operation, slot, out);
+                    return JointStep(self).begin_joint(now, operation, slot, out);
                 }
                 let status = refusal.status();
                 return self
@@ -250,7 +244,7 @@ impl<P: Blocks> Shard<P> {
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
             Some(Wants::Shards) => {
                 let slot = request.slot().expect("it has used a key");
-                return self.begin_joint(now, operation, slot, pieces.written());
+                return JointStep(self).begin_joint(now, operation, slot, pieces.written());
             }
             Some(Wants::Elsewhere(refusal)) => {
                 let (status, out) = (refusal.status(), pieces.written());
@@ -424,24 +418,6 @@ fn too_many_runs(request: &ScriptRequest<'_>, ran: &RanScript) -> Option<String>
              microseconds in {runs} runs, each of which has met a key that is not in memory"
         )
     })
-}
-
-/// Why the changes of a script are too many for one record, if they are.
-pub(super) fn too_much_of(staged: &Staged) -> Option<String> {
-    let (changed, effects) = (staged.changed(), staged.effects());
-    if changed > APPLY_KEYS_MAX {
-        Some(format!(
-            "ERR nothing was executed: {changed} keys would change together, and \
-             {APPLY_KEYS_MAX} is the limit"
-        ))
-    } else if effects > MANY_INSTRUCTIONS_MAX {
-        Some(format!(
-            "ERR nothing was executed: the changes are {effects} effects on keys (a value with an \
-             expiry is two), and {MANY_INSTRUCTIONS_MAX} is the limit"
-        ))
-    } else {
-        None
-    }
 }
 
 /// Whether an answer says that what was asked for is done.

@@ -5,6 +5,7 @@ use penstock_storage::io::Blocks;
 use crate::keyspaces::{Owned, Writer};
 use crate::now::Now;
 use crate::shard::Shard;
+use crate::shard::joint::JointStep;
 use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
@@ -18,7 +19,7 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn turn_ends(&mut self, step: &mut Step<'_, P::Block>) {
         self.execution.fire_due(step);
         self.retry(step);
-        self.step_joint(step);
+        JointStep(self).step_joint(step);
         self.execution.settle();
         self.scan(step);
         self.execution.issue_reads(step.outbox);

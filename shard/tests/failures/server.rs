@@ -16,9 +16,7 @@ use penstock_net::reply::{
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
 use penstock_shard::cluster::{ClusterConfig, Plan};
-use penstock_shard::opening::{
-    SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
-};
+use penstock_shard::opening::{SegmentFiles, open_shard, prove_spares, take_inventory};
 use penstock_shard::replication::LinkId;
 use penstock_shard::{
     Event, KeyTableCounters, KeyTableOrder, Mail, Now, Outbox, SessionId, Shard, ShardConfig,
@@ -151,18 +149,6 @@ pub struct Server {
     pub files_from: u32,
     /// What other shards of the node are to get.
     pub mail: Vec<(u16, Mail)>,
-}
-
-/// Inherits the log of `layout`: the next start has a new one.
-pub fn begin_generation(image: &mut Image, layout: &Layout, incarnation: u64) -> Layout {
-    let mut files = Files {
-        image,
-        snapshots: &Snapshots::new(),
-    };
-    let inventory = take_inventory(&mut files, OWNER, layout, SEGMENT_BYTES as u64);
-    let inventory = inventory.expect("the image is sound");
-    let changed = change_shards(&mut files, &inventory, OWNER, 1, incarnation, false);
-    changed.expect("it can be read").layout
 }
 
 /// Finished snapshots.

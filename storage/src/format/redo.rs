@@ -11,7 +11,8 @@
 //! 32      key, value, zeros up to a multiple of 8
 //! ```
 //!
-//! A key that has another version than the one that was seen has been left so, or was written since.
+//! A key that has another version than the one that was seen has been left so, or was written
+//! since.
 //!
 //! The value of a redo record has one such entry for each key, at least one, one behind the other.
 

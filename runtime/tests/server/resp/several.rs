@@ -19,7 +19,7 @@ fn serve(data: &Path, address: SocketAddr, shards: u16) -> (Server, Vec<String>)
     serve
         .args(["--admin-listen", "off", "--shards", &shards.to_string()])
         .args(["--segment-bytes", "4MiB", "--value-bytes-max", "64KiB"])
-        .args(["--resp-several-shards", "true", "--resp-listen"])
+        .args(["--resp-several-shards", "--resp-listen"])
         .arg(address.to_string())
         .arg("--data")
         .arg(data);

@@ -5,7 +5,9 @@
 
 use std::cell::Cell;
 
+use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::refusal::Refusal;
+use penstock_net::request::Verb;
 use penstock_net::resp::{
     Eval, Evals, KeyRead, KeySeen, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies,
     SCRIPT_KEYS_MAX, Staged, Unread, for_each_named_key, protocol_of, run_queued,
@@ -21,6 +23,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Found, Store};
 
+use crate::accounts::answers::Asked;
 use crate::joint::Joint;
 use crate::publisher::{Publisher, SCRIPT_STEPS_MAX};
 use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts, Spent};
@@ -28,6 +31,11 @@ use crate::setup::Setup;
 
 use super::{Cold, Key, KeyHash, stored};
 
+/// What a script is counted as: the APPLY that it becomes.
+pub(crate) const ASKED: Asked = Asked::Verb(Verb::Apply);
+/// Why a script is BUSY that publishes.
+pub(crate) const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not \
+    taken leave no room for those of this script";
 /// A longer buffer for replies is given back.
 const REPLY_KEPT_BYTES: usize = 64 << 10;
 
@@ -282,6 +290,24 @@ pub(crate) fn run_on(
         spent,
         end,
         staged,
+    }
+}
+
+/// Why the changes of a script are too many for one record, if they are.
+pub(crate) fn too_much_of(staged: &Staged) -> Option<String> {
+    let (changed, effects) = (staged.changed(), staged.effects());
+    if changed > APPLY_KEYS_MAX {
+        Some(format!(
+            "ERR nothing was executed: {changed} keys would change together, and \
+             {APPLY_KEYS_MAX} is the limit"
+        ))
+    } else if effects > MANY_INSTRUCTIONS_MAX {
+        Some(format!(
+            "ERR nothing was executed: the changes are {effects} effects on keys (a value with an \
+             expiry is two), and {MANY_INSTRUCTIONS_MAX} is the limit"
+        ))
+    } else {
+        None
     }
 }
 

@@ -23,16 +23,17 @@ use penstock_storage::version::{PARTITIONS, SLOTS};
 use crate::accounts::busy::Told;
 use crate::execution::operation::Operation;
 use crate::execution::verbs::copied::CopiedKeys;
-use crate::execution::verbs::script::{self, Bounds, Ended};
+use crate::execution::verbs::script::{self, ASKED, Bounds, Ended, NO_MESSAGES, too_much_of};
 use crate::joint::led::{Answer, Led, LedPhase, RedoRecord};
 use crate::joint::message::{ClaimedKey, LeftKey, LeftValue, Message};
 use crate::joint::{LED_MAX, LOOK_US, REST_US, RESTS_MAX};
 use crate::now::Now;
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
-use crate::shard::Shard;
-use crate::shard::script_item::{ASKED, NO_MESSAGES, too_much_of};
 use crate::step::Step;
+
+use super::JointStep;
+use super::parts::PartStep;
 
 /// Why a change does not go on.
 type Refused = (Status, String);
@@ -46,17 +47,17 @@ enum Ran {
     Ended(Answer),
 }
 
-impl<P: Blocks> Shard<P> {
+impl<P: Blocks> JointStep<'_, P> {
     /// Goes on with all changes that this shard leads, as far as they can.
     pub(super) fn step_led(&mut self, step: &mut Step<'_, P::Block>) {
         let mut at = 0;
-        while at < self.execution.joint.led.len() {
-            let count = self.execution.joint.led.len();
-            while self.execution.joint.led.len() == count && self.step_one(step, at) {}
+        while at < self.0.execution.joint.led.len() {
+            let count = self.0.execution.joint.led.len();
+            while self.0.execution.joint.led.len() == count && self.step_one(step, at) {}
             // One that is over has left its place to the next one.
-            at += usize::from(self.execution.joint.led.len() == count);
+            at += usize::from(self.0.execution.joint.led.len() == count);
             // All that have begun stand before those that wait.
-            let joint = &self.execution.joint;
+            let joint = &self.0.execution.joint;
             let waits = joint.led.get(at).is_some_and(|led| !led.has_begun());
             if waits && (at >= LED_MAX || joint.start.is_some()) {
                 return self.refuse_late(step, at);
@@ -66,14 +67,14 @@ impl<P: Blocks> Shard<P> {
 
     /// Refuses those that wait and whose time is over, once in a while.
     fn refuse_late(&mut self, step: &mut Step<'_, P::Block>, from: usize) {
-        let is_stopping = self.execution.phase.is_stopping();
-        let joint = &mut self.execution.joint;
+        let is_stopping = self.0.execution.phase.is_stopping();
+        let joint = &mut self.0.execution.joint;
         if step.now.us < joint.next_look_us && !is_stopping {
             return;
         }
         joint.next_look_us = step.now.us + LOOK_US;
         let mut at = from;
-        while let Some(led) = self.execution.joint.led.get(at) {
+        while let Some(led) = self.0.execution.joint.led.get(at) {
             match self.comes_too_late_to_join(step, led) {
                 Some((status, text)) => self.refuse_led(step, at, status, text),
                 None => at += 1,
@@ -83,9 +84,9 @@ impl<P: Blocks> Shard<P> {
 
     /// Goes one step on with the change at this place. `false`: it waits.
     fn step_one(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
-        let durable = self.execution.store.log().durable();
-        let is_on_hold = self.execution.joint.is_on_hold(step.now.us);
-        let led = &self.execution.joint.led[at];
+        let durable = self.0.execution.store.log().durable();
+        let is_on_hold = self.0.execution.joint.is_on_hold(step.now.us);
+        let led = &self.0.execution.joint.led[at];
         if !led.is_decided()
             && let Some((status, text)) = self.comes_too_late_to_join(step, led)
         {
@@ -106,7 +107,7 @@ impl<P: Blocks> Shard<P> {
             LedPhase::Reserving => self.reserve_redo(step, at),
             LedPhase::Ready => !is_on_hold && self.decide(step, at),
             LedPhase::Decided(lsn) if lsn <= durable => {
-                let led = &mut self.execution.joint.led[at];
+                let led = &mut self.0.execution.joint.led[at];
                 led.applies();
                 let (change, shards) = (led.change, led.asked.clone());
                 for shard in shards {
@@ -130,7 +131,7 @@ impl<P: Blocks> Shard<P> {
     ) -> Option<(Status, &'static str)> {
         let text = "nothing was executed: other changes over several shards, or a lack of room, \
                     kept this one from its keys until its time was over";
-        let late = self.execution.comes_too_late(step.now, led.deadline_us);
+        let late = self.0.execution.comes_too_late(step.now, led.deadline_us);
         late.map(|(status, said)| match status {
             Status::Deadline => (Status::Deadline, text),
             status => (status, said),
@@ -139,10 +140,10 @@ impl<P: Blocks> Shard<P> {
 
     /// Begins a change, if few others are under way.
     fn begin_led(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
-        if at >= LED_MAX || self.execution.joint.start.is_some() {
+        if at >= LED_MAX || self.0.execution.joint.start.is_some() {
             return false;
         }
-        let parked = self.execution.joint.led[at].parked.as_ref();
+        let parked = self.0.execution.joint.led[at].parked.as_ref();
         let item = parked.expect("it is not answered").item.clone();
         let request = ScriptRequest::read(&item).expect("it was read before");
         let mut names: BTreeMap<Box<[u8]>, Option<Version>> = BTreeMap::new();
@@ -162,7 +163,7 @@ impl<P: Blocks> Shard<P> {
         for_each_missing_key(&request, |key, since| {
             names.insert(key.into(), Some(since));
         });
-        let setup = &self.execution.setup;
+        let setup = &self.0.execution.setup;
         let mut keys: BTreeMap<u16, Vec<ClaimedKey>> = BTreeMap::new();
         for (key, since) in names {
             let owner = setup.owner(slot_of(&key));
@@ -170,7 +171,7 @@ impl<P: Blocks> Shard<P> {
                 .or_default()
                 .push(ClaimedKey { key, since });
         }
-        self.execution.joint.led[at].set_keys(keys);
+        self.0.execution.joint.led[at].set_keys(keys);
         self.claim_all(at);
         true
     }
@@ -178,8 +179,8 @@ impl<P: Blocks> Shard<P> {
     /// Gives up what a change has, because there is no room for it now. It begins anew.
     pub(super) fn rest(&mut self, now: Now, at: usize) {
         self.release_all(at);
-        let shard = self.execution.setup.shard();
-        let led = &mut self.execution.joint.led[at];
+        let shard = self.0.execution.setup.shard();
+        let led = &mut self.0.execution.joint.led[at];
         let reserved = led.reserved.take();
         // Two that want each other's room do not rest equally long.
         let parts = 1 + (led.change + u64::from(shard)) % 8;
@@ -187,14 +188,14 @@ impl<P: Blocks> Shard<P> {
         let rest_us = (REST_US << led.rests) / 8 * parts;
         led.rest(now.us + rest_us);
         if let Some(reserved) = reserved {
-            self.execution.store.unreserve_part(&reserved);
+            self.0.execution.store.unreserve_part(&reserved);
         }
-        self.execution.phase.note_progress(true);
+        self.0.execution.phase.note_progress(true);
     }
 
     /// Claims all keys of a change, from its first shard on.
     fn claim_all(&mut self, at: usize) {
-        let joint = &mut self.execution.joint;
+        let joint = &mut self.0.execution.joint;
         let change = joint.next_change();
         let led = &mut joint.led[at];
         if let Some(first) = led.begin(change) {
@@ -209,27 +210,27 @@ impl<P: Blocks> Shard<P> {
             let text = "the rights of the user have changed meanwhile";
             return self.refuse_led(step, at, Status::Denied, text);
         }
-        let mut scripts = self.execution.scripts.take();
+        let mut scripts = self.0.execution.scripts.take();
         let ran = self.run_on_copies(at, &mut scripts);
-        self.execution.scripts = scripts;
+        self.0.execution.scripts = scripts;
         match ran {
             Ran::Refused((status, text)) => self.refuse_led(step, at, status, &text),
             Ran::Wants(key) => {
                 self.release_all(at);
-                let owner = self.execution.setup.owner(slot_of(&key));
-                let led = &mut self.execution.joint.led[at];
+                let owner = self.0.execution.setup.owner(slot_of(&key));
+                let led = &mut self.0.execution.joint.led[at];
                 led.add_key(owner, ClaimedKey { key, since: None });
                 self.claim_all(at);
             }
-            Ran::Ended(answer) if self.execution.joint.led[at].parts.is_empty() => {
+            Ran::Ended(answer) if self.0.execution.joint.led[at].parts.is_empty() => {
                 self.release_all(at);
-                let mut led = self.execution.joint.led.remove(at).expect("it is led");
+                let mut led = self.0.execution.joint.led.remove(at).expect("it is led");
                 led.answer = answer;
                 // What it shows was durable before it was copied.
                 self.answer_led(step, &mut led, Lsn(0));
             }
             Ran::Ended(answer) => {
-                let led = &mut self.execution.joint.led[at];
+                let led = &mut self.0.execution.joint.led[at];
                 led.answer = answer;
                 led.phase = LedPhase::Reserving;
             }
@@ -238,14 +239,16 @@ impl<P: Blocks> Shard<P> {
 
     /// Whether the rights of its user do not allow a change any more.
     fn is_denied_by_now(&mut self, at: usize) -> bool {
-        let led = &mut self.execution.joint.led[at];
-        let parked = led.parked.as_mut().expect("it is not answered");
-        self.front.renew_rights(parked);
-        self.execution.is_denied(&Operation::of(parked))
+        let led = &mut self.0.execution.joint.led[at];
+        let mut parked = led.parked.take().expect("it is not answered");
+        self.0.front.renew_rights(&mut parked);
+        let is_denied = self.0.execution.is_denied(&Operation::of(&parked));
+        self.0.execution.joint.led[at].parked = Some(parked);
+        is_denied
     }
 
     fn release_all(&mut self, at: usize) {
-        let led = &self.execution.joint.led[at];
+        let led = &self.0.execution.joint.led[at];
         let (change, shards) = (led.change, led.asked.clone());
         for shard in shards {
             self.send_joint(shard, Message::Release(change));
@@ -254,9 +257,9 @@ impl<P: Blocks> Shard<P> {
 
     /// Runs a change on its copies, and notes what it leaves.
     fn run_on_copies(&mut self, at: usize, scripts: &mut Option<Box<dyn Scripts>>) -> Ran {
-        let value_bytes_max = self.execution.setup.limits().value_bytes_max as usize;
-        let time_us = self.execution.store.data().clock().time_us().max(1);
-        let led = &self.execution.joint.led[at];
+        let value_bytes_max = self.0.execution.setup.limits().value_bytes_max as usize;
+        let time_us = self.0.execution.store.data().clock().time_us().max(1);
+        let led = &self.0.execution.joint.led[at];
         let parked = led.parked.as_ref().expect("it is not answered");
         let (item, origin, session) = (parked.item.clone(), parked.origin, parked.address.session);
         let request = ScriptRequest::read(&item).expect("it was read before");
@@ -264,18 +267,18 @@ impl<P: Blocks> Shard<P> {
         let bounds = Bounds {
             time_us,
             value_bytes_max,
-            reply_bytes_max: self.reply_bytes_max(&request, value_bytes_max),
+            reply_bytes_max: self.0.reply_bytes_max(&request, value_bytes_max),
             spent: led.spent,
         };
-        let led = &self.execution.joint.led[at];
-        let publisher = self.execution.publications.publisher();
-        let now_ms = self.execution.store.data().time_ms();
+        let led = &self.0.execution.joint.led[at];
+        let publisher = self.0.execution.publications.publisher();
+        let now_ms = self.0.execution.store.data().time_ms();
         let mut keys = CopiedKeys::new(&request, &led.copies, now_ms, publisher);
         let interpreter = scripts.as_mut().map(|it| &mut **it as &mut dyn Scripts);
         let ended = script::run_on(interpreter, &request, bounds, &mut keys, &mut reply);
         let missing = keys.missing.take();
         let Ended { end, staged, .. } = &ended;
-        let led = &mut self.execution.joint.led[at];
+        let led = &mut self.0.execution.joint.led[at];
         led.spent = led.spent.and(ended.spent);
         if let Some(key) = missing {
             led.runs += 1;
@@ -303,14 +306,14 @@ impl<P: Blocks> Shard<P> {
             keeps = false;
             Replies::new(&mut reply, protocol_of(&request)).error(text.as_bytes());
         }
-        if reply.len() > SMALL_ANSWER_BYTES && !self.has_room_for_more(origin, session) {
+        if reply.len() > SMALL_ANSWER_BYTES && !self.0.has_room_for_more(origin, session) {
             let text = format!(
                 "the answer has {} bytes, and replies have taken their room",
                 reply.len()
             );
             return Ran::Refused((Status::Busy, text));
         }
-        let Ok(messages) = self.messages_of(staged, keeps) else {
+        let Ok(messages) = self.0.messages_of(staged, keeps) else {
             return Ran::Refused((Status::Busy, NO_MESSAGES.to_string()));
         };
         if keeps && let Err(refused) = self.note_parts(at, staged) {
@@ -322,11 +325,11 @@ impl<P: Blocks> Shard<P> {
 
     /// Notes what a run leaves of each key, by shard.
     fn note_parts(&mut self, at: usize, staged: &Staged) -> Result<(), Refused> {
-        let setup = &self.execution.setup;
+        let setup = &self.0.execution.setup;
         let longest = PartNeeds::record_bytes(REDO_KEY_BYTES, VALUE_BYTES_MAX);
-        let record_bytes_max = self.execution.store.log().record_bytes_max().min(longest);
-        let from_ms = self.execution.store.data().clock().next_ms();
-        let led = &mut self.execution.joint.led[at];
+        let record_bytes_max = self.0.execution.store.log().record_bytes_max().min(longest);
+        let from_ms = self.0.execution.store.data().clock().next_ms();
+        let led = &mut self.0.execution.joint.led[at];
         let mut bytes = PartNeeds::record_bytes(REDO_KEY_BYTES, 0);
         for left in staged.left() {
             let ttl_ms = led.copies[left.name].ttl_ms;
@@ -372,7 +375,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Notes what a script has read, for clients that keep values.
     fn note_reads(&mut self, at: usize, staged: &Staged) {
-        let execution = &mut self.execution;
+        let execution = &mut self.0.execution;
         if execution.store.data_mut().changed_keys().is_none() {
             return;
         }
@@ -387,11 +390,11 @@ impl<P: Blocks> Shard<P> {
 
     /// Keeps room for the redo record, and asks the shards for theirs.
     fn reserve_redo(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
-        let led = &self.execution.joint.led[at];
+        let led = &self.0.execution.joint.led[at];
         let bytes = led.parts.values().flatten().map(LeftKey::redo_bytes);
         let mut needs = PartNeeds::default();
         needs.add_record(REDO_KEY_BYTES, bytes.sum(), led.grows);
-        match self.execution.store.reserve_part(&needs) {
+        match self.0.execution.store.reserve_part(&needs) {
             Ok(()) => {}
             Err(NoRoom::Wait) => {
                 self.rest(step.now, at);
@@ -404,7 +407,7 @@ impl<P: Blocks> Shard<P> {
                 return true;
             }
         }
-        let led = &mut self.execution.joint.led[at];
+        let led = &mut self.0.execution.joint.led[at];
         led.reserved = Some(needs);
         let (change, without) = (led.change, led.prepares());
         let parts: Vec<(u16, Vec<LeftKey>)> = led
@@ -423,12 +426,12 @@ impl<P: Blocks> Shard<P> {
 
     /// Logs the redo record: the change is decided when it is durable.
     fn decide(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
-        let Some(letter) = self.execution.joint.take_letter() else {
+        let Some(letter) = self.0.execution.joint.take_letter() else {
             return false;
         };
         let key = self.redo_key(letter);
         let mut value = Vec::new();
-        let led = &self.execution.joint.led[at];
+        let led = &self.0.execution.joint.led[at];
         for left in led.parts.values().flatten() {
             redo::write(&left.outcome(), &mut value);
         }
@@ -442,16 +445,17 @@ impl<P: Blocks> Shard<P> {
                 keeps_effects: false,
             }),
         };
-        let home = self.execution.setup.hash().home_of(&key);
-        let Some(logged) = self.execution.leave_key(step.now, &record, true) else {
-            self.execution.joint.give_letter(letter);
+        let home = self.0.execution.setup.hash().home_of(&key);
+        let Some(logged) = PartStep(&mut self.0.execution).leave_key(step.now, &record, true)
+        else {
+            self.0.execution.joint.give_letter(letter);
             return false;
         };
         let lsn = logged.expect("a record of this letter is gone");
-        self.execution.store.data_mut().redo_begins(home);
-        self.execution.store.log_mut().want_durable(lsn);
-        self.execution.joint.counters.decided += 1;
-        let mut led = self.execution.joint.led.remove(at).expect("it is led");
+        self.0.execution.store.data_mut().redo_begins(home);
+        self.0.execution.store.log_mut().want_durable(lsn);
+        self.0.execution.joint.counters.decided += 1;
+        let mut led = self.0.execution.joint.led.remove(at).expect("it is led");
         led.phase = LedPhase::Decided(lsn);
         led.redo = Some(RedoRecord {
             key,
@@ -460,13 +464,13 @@ impl<P: Blocks> Shard<P> {
         });
         self.answer_led(step, &mut led, lsn);
         led.parts.clear();
-        self.execution.joint.led.insert(at, led);
+        self.0.execution.joint.led.insert(at, led);
         true
     }
 
     /// The key of the redo record with this letter: of the first partition of this shard.
     fn redo_key(&self, letter: usize) -> [u8; REDO_KEY_BYTES] {
-        let partition = self.execution.setup.partitions()[0];
+        let partition = self.0.execution.setup.partitions()[0];
         let slot = partition * (usize::from(SLOTS) / PARTITIONS);
         let tag = tag_of(u16::try_from(slot).expect("256 partitions"));
         redo_keys(tag).nth(letter).expect("a letter of a record")
@@ -476,54 +480,56 @@ impl<P: Blocks> Shard<P> {
     fn answer_led(&mut self, step: &mut Step<'_, P::Block>, led: &mut Led, lsn: Lsn) {
         let mut parked = led.parked.take().expect("it is answered once");
         let Answer { reply, messages } = std::mem::take(&mut led.answer);
-        self.unreserve(&mut parked);
+        self.0.unreserve(&mut parked);
         let operation = Operation::of(&parked);
-        let level = self.execution.reachable(operation.level);
+        let level = self.0.execution.reachable(operation.level);
         let level = level.max(penstock_net::level::AckLevel::Disk);
         let mut out = Vec::new();
         let item = parked.address.item;
         ReplyHead::new(Status::Ok, item, level, Version::default()).write(&mut out, &reply);
-        self.execution.stats.answer(ASKED, Status::Ok);
-        self.execution
+        self.0.execution.stats.answer(ASKED, Status::Ok);
+        self.0
+            .execution
             .stats
             .answer_later(step.now.us, parked.came_us);
-        self.publish(messages, lsn);
+        self.0.publish(messages, lsn);
         let told = Told::behind(lsn);
         let (origin, address) = (parked.origin, parked.address);
-        self.answer_detached(origin, address, told, &out.into(), step.outbox);
+        self.0
+            .answer_detached(origin, address, told, &out.into(), step.outbox);
     }
 
     /// Takes the redo record away: all parts are durable.
     fn close_redo(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
-        let led = &self.execution.joint.led[at];
+        let led = &self.0.execution.joint.led[at];
         let key = led.redo.expect("it is decided").key;
         let gone = LeftKey {
             key: key.as_slice().into(),
             seen: None,
             left: None,
         };
-        let Some(logged) = self.execution.leave_key(step.now, &gone, true) else {
+        let Some(logged) = PartStep(&mut self.0.execution).leave_key(step.now, &gone, true) else {
             return false;
         };
         let lsn = logged.expect("it was there");
-        self.execution.store.log_mut().want_durable(lsn);
-        self.execution.joint.led[at].phase = LedPhase::Closed(lsn);
+        self.0.execution.store.log_mut().want_durable(lsn);
+        self.0.execution.joint.led[at].phase = LedPhase::Closed(lsn);
         true
     }
 
     /// The redo record is gone: slots are free.
     fn end_led(&mut self, at: usize) {
         self.release_all(at);
-        let led = self.execution.joint.led.remove(at).expect("it is led");
+        let led = self.0.execution.joint.led.remove(at).expect("it is led");
         let redo = led.redo.expect("it is decided");
-        self.execution.store.data_mut().redo_ends(redo.home);
+        self.0.execution.store.data_mut().redo_ends(redo.home);
         if let Some(reserved) = &led.reserved {
-            self.execution.store.unreserve_part(reserved);
+            self.0.execution.store.unreserve_part(reserved);
         }
         match redo.letter {
-            Some(letter) => self.execution.joint.give_letter(letter),
-            None => self.execution.joint.counters.resumed += 1,
+            Some(letter) => self.0.execution.joint.give_letter(letter),
+            None => self.0.execution.joint.counters.resumed += 1,
         }
-        self.execution.phase.note_progress(true);
+        self.0.execution.phase.note_progress(true);
     }
 }

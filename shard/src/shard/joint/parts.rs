@@ -19,8 +19,9 @@ use crate::joint::claims::ChangeName;
 use crate::joint::held::{Held, HeldPhase};
 use crate::joint::message::{ClaimedKey, LeftKey, Message};
 use crate::now::Now;
-use crate::shard::Shard;
 use crate::step::Step;
+
+use super::JointStep;
 
 /// Bytes of copies of one change in one shard, at most; as many as a script may read.
 const COPIES_BYTES_MAX: usize = SCRIPT_VALUES_BYTES_MAX + (1 << 20);
@@ -35,47 +36,50 @@ enum Stays {
     LacksRoom,
 }
 
-impl<P: Blocks> Shard<P> {
+impl<P: Blocks> JointStep<'_, P> {
     /// A leader claims keys.
     pub(super) fn claim(&mut self, leader: u16, change: u64, keys: Vec<ClaimedKey>) {
         let name = ChangeName { leader, change };
         let mut slots: Vec<u16> = keys.iter().map(|key| slot_of(&key.key)).collect();
         slots.sort_unstable();
         slots.dedup();
-        let joint = &mut self.execution.joint;
+        let joint = &mut self.0.execution.joint;
         joint.claim(name, slots);
         joint.held.push(Held::of_claim(name, keys));
     }
 
     /// Goes on with all parts, as far as they can.
     pub(super) fn step_held(&mut self, step: &mut Step<'_, P::Block>) {
-        self.execution.joint.grant();
-        let mut all = std::mem::take(&mut self.execution.joint.held);
+        self.0.execution.joint.grant();
+        let mut all = std::mem::take(&mut self.0.execution.joint.held);
         for held in &mut all {
-            while let Some(said) = self.execution.step_part(step.now, held) {
+            while let Some(said) = PartStep(&mut self.0.execution).step_part(step.now, held) {
                 if let Some(message) = said {
                     self.send_joint(held.name.leader, message);
                 }
             }
         }
-        all.append(&mut self.execution.joint.held);
-        self.execution.joint.held = all;
+        all.append(&mut self.0.execution.joint.held);
+        self.0.execution.joint.held = all;
     }
 }
 
-impl<P: Blocks> Execution<P> {
+/// A step of one part.
+pub(super) struct PartStep<'a, P: Blocks>(pub(super) &'a mut Execution<P>);
+
+impl<P: Blocks> PartStep<'_, P> {
     /// Goes one step on with a part, and what the leader is told. `None`: it waits.
     fn step_part(&mut self, now: Now, held: &mut Held) -> Option<Option<Message>> {
         let change = held.name.change;
-        let durable = self.store.log().durable();
+        let durable = self.0.store.log().durable();
         let stays = match held.phase {
-            HeldPhase::Waiting if self.joint.claims.is_granted(held.name) => {
+            HeldPhase::Waiting if self.0.joint.claims.is_granted(held.name) => {
                 held.phase = HeldPhase::Copying;
                 return Some(None);
             }
             HeldPhase::Copying => match self.copy_keys(now, held) {
                 Ok(()) => {
-                    self.store.log_mut().want_durable(held.shown);
+                    self.0.store.log_mut().want_durable(held.shown);
                     held.phase = HeldPhase::Copied(held.shown);
                     return Some(None);
                 }
@@ -83,7 +87,7 @@ impl<P: Blocks> Execution<P> {
             },
             HeldPhase::Copied(lsn) if lsn <= durable => {
                 held.phase = HeldPhase::Granted;
-                self.joint.copied_bytes -= held.copies_bytes();
+                self.0.joint.copied_bytes -= held.copies_bytes();
                 return Some(Some(Message::Granted(change, held.take_copies())));
             }
             HeldPhase::Preparing => match self.prepare(held) {
@@ -94,7 +98,7 @@ impl<P: Blocks> Execution<P> {
                 Err(stays) => stays,
             },
             HeldPhase::Applying(done, lsn) if done == held.left.len() => {
-                self.store.log_mut().want_durable(lsn);
+                self.0.store.log_mut().want_durable(lsn);
                 held.phase = HeldPhase::Logged(lsn);
                 return Some(None);
             }
@@ -105,7 +109,7 @@ impl<P: Blocks> Execution<P> {
             }
             HeldPhase::Logged(lsn) if lsn <= durable => {
                 if let Some(reserved) = held.reserved.take() {
-                    self.store.unreserve_part(&reserved);
+                    self.0.store.unreserve_part(&reserved);
                 }
                 held.phase = HeldPhase::Done;
                 return Some(Some(Message::Applied(change)));
@@ -129,14 +133,14 @@ impl<P: Blocks> Execution<P> {
 
     /// Copies the keys of a claim that are not copied yet.
     fn copy_keys(&mut self, now: Now, held: &mut Held) -> Result<(), Stays> {
-        if self.phase.is_stopping() {
+        if self.0.phase.is_stopping() {
             let text = "the server is stopping".to_string();
             return Err(Stays::Refused(Status::Draining, text));
         }
         while let Some(claimed) = held.keys.get(held.copies.len()) {
-            let copying = copied::copy(&mut self.store, self.setup.hash(), claimed);
+            let copying = copied::copy(&mut self.0.store, self.0.setup.hash(), claimed);
             match copying {
-                Copying::Cold(cold) if self.joint.take_unread(cold.home()) => {
+                Copying::Cold(cold) if self.0.joint.take_unread(cold.home()) => {
                     let text = "a key of this change cannot be read".to_string();
                     return Err(Stays::Refused(Status::Io, text));
                 }
@@ -144,7 +148,7 @@ impl<P: Blocks> Execution<P> {
                     self.read_for_part(cold);
                     return Err(Stays::Waits);
                 }
-                Copying::Unfired(home, id) => match self.fire_first(now, home, id) {
+                Copying::Unfired(home, id) => match self.0.fire_first(now, home, id) {
                     // Its effects may have changed what is copied.
                     Fired::Ran | Fired::Failed(_) => self.drop_copies(held),
                     Fired::Full(_) => {
@@ -155,7 +159,7 @@ impl<P: Blocks> Execution<P> {
                     Fired::Cold | Fired::Wait | Fired::Behind(..) => return Err(Stays::Waits),
                 },
                 Copying::Copied(copy, lsn) => {
-                    self.joint.copied_bytes += copy.bytes();
+                    self.0.joint.copied_bytes += copy.bytes();
                     held.copied(copy, lsn);
                     self.bound_copies(held)?;
                 }
@@ -166,8 +170,8 @@ impl<P: Blocks> Execution<P> {
 
     /// Bounds the copies of a part, and of all parts: what is too much for all rests.
     fn bound_copies(&mut self, held: &mut Held) -> Result<(), Stays> {
-        let bytes_max = self.setup.config().parked_bytes_max / 2;
-        let (own, all) = (held.copies_bytes(), self.joint.copied_bytes);
+        let bytes_max = self.0.setup.config().parked_bytes_max / 2;
+        let (own, all) = (held.copies_bytes(), self.0.joint.copied_bytes);
         if own > bytes_max.max(COPIES_BYTES_MAX) {
             let text = format!(
                 "the values of its keys take {own} bytes in one shard, and {COPIES_BYTES_MAX} is \
@@ -183,29 +187,34 @@ impl<P: Blocks> Execution<P> {
 
     /// Forgets the copies of a part.
     fn drop_copies(&mut self, held: &mut Held) {
-        self.joint.copied_bytes -= held.copies_bytes();
+        self.0.joint.copied_bytes -= held.copies_bytes();
         held.take_copies();
     }
 
     /// Judges a part, and keeps room for it.
     fn prepare(&mut self, held: &mut Held) -> Result<(), Stays> {
         let mut needs = PartNeeds::default();
-        let hash = self.setup.hash();
+        let hash = self.0.setup.hash();
         for key in &held.left {
             let home = hash.home_of(&key.key);
             let value = key.left.as_ref().map(|left| &left.bytes[..]);
-            check_value(&self.store, home.slot, &key.key, value.unwrap_or_default())
-                .and_then(|()| match &key.left {
-                    Some(left) if left.kind == ValueKind::Head => {
-                        check_members(&self.store, home.slot, &key.key)
-                    }
-                    _ => Ok(()),
-                })
-                .map_err(|refusal| Stays::Refused(refusal.status(), refusal.to_string()))?;
-            self.store.add_needs(home, &key.outcome(), &mut needs);
+            check_value(
+                &self.0.store,
+                home.slot,
+                &key.key,
+                value.unwrap_or_default(),
+            )
+            .and_then(|()| match &key.left {
+                Some(left) if left.kind == ValueKind::Head => {
+                    check_members(&self.0.store, home.slot, &key.key)
+                }
+                _ => Ok(()),
+            })
+            .map_err(|refusal| Stays::Refused(refusal.status(), refusal.to_string()))?;
+            self.0.store.add_needs(home, &key.outcome(), &mut needs);
         }
-        let shard = self.setup.shard();
-        match self.store.reserve_part(&needs) {
+        let shard = self.0.setup.shard();
+        match self.0.store.reserve_part(&needs) {
             Ok(()) => {
                 held.reserved = Some(needs);
                 Ok(())
@@ -226,21 +235,21 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
-    /// Leaves a key with what was decided, or a redo record with what it is to have; the record that
-    /// made it so, if there is one. `None`: it must wait.
+    /// Leaves a key with what was decided, or a redo record with what it is to have. The
+    /// record that made it so, if there is one; the outer `None`: it must wait.
     pub(super) fn leave_key(
         &mut self,
         now: Now,
         key: &LeftKey,
         is_redo: bool,
     ) -> Option<Option<Lsn>> {
-        let home = self.setup.hash().home_of(&key.key);
-        if let Some(changed) = self.store.data_mut().changed_keys() {
+        let home = self.0.setup.hash().home_of(&key.key);
+        if let Some(changed) = self.0.store.data_mut().changed_keys() {
             changed.asks(None);
         }
         let left = match is_redo {
-            true => self.store.leave_any(now.us, home, &key.outcome()),
-            false => self.store.leave(now.us, home, &key.outcome()),
+            true => self.0.store.leave_any(now.us, home, &key.outcome()),
+            false => self.0.store.leave(now.us, home, &key.outcome()),
         };
         match left {
             Leaving::Done(lsn) => Some(lsn),
@@ -254,10 +263,10 @@ impl<P: Blocks> Execution<P> {
 
     /// Reads a key that a decided part needs, also one that could not be read before.
     pub(super) fn read_owed(&mut self, now: Now, home: KeyHome, place: Place) {
-        if self.joint.take_unread(home) {
-            self.joint.read_again_us = now.us + READ_AGAIN_US;
+        if self.0.joint.take_unread(home) {
+            self.0.joint.read_again_us = now.us + READ_AGAIN_US;
         }
-        if now.us >= self.joint.read_again_us {
+        if now.us >= self.0.joint.read_again_us {
             self.read_for_part(Cold {
                 slot: home.slot,
                 hash: home.hash,
@@ -270,7 +279,7 @@ impl<P: Blocks> Execution<P> {
     /// Reads a key, unless that goes on. Each part reads one key at a time, so no other bound is
     /// asked: what fills it may wait for this part.
     fn read_for_part(&mut self, cold: Cold) {
-        let parking = &mut self.requests.parking;
+        let parking = &mut self.0.requests.parking;
         if !parking.looks_for(&cold) {
             parking.fetch(cold);
         }

@@ -94,9 +94,12 @@ impl Node {
                 server
             })
             .collect();
-        if servers.iter().any(|server| server.shard.may_have_redo()) {
+        if servers
+            .iter()
+            .any(|server| server.shard.execution().joint.may_have_redo())
+        {
             for server in &mut servers {
-                server.shard.resume_changes();
+                server.shard.execution_mut().joint.resume();
             }
         }
         let natives = servers.iter().map(|server| server.session).collect();
@@ -293,14 +296,18 @@ impl Node {
                 return;
             }
         }
-        let resuming: Vec<_> = self.servers.iter().map(|it| it.shard.resuming()).collect();
+        let resuming: Vec<_> = self
+            .servers
+            .iter()
+            .map(|it| it.shard.execution().joint.resuming())
+            .collect();
         panic!("the node never comes to rest: {resuming:?}");
     }
 
     pub fn is_serving(&self) -> bool {
         self.servers
             .iter()
-            .all(|server| server.shard.resuming().is_none())
+            .all(|server| server.shard.execution().joint.resuming().is_none())
     }
 
     pub fn take_replies(&mut self) -> Vec<(usize, String)> {
@@ -325,18 +332,27 @@ impl Node {
     }
 
     pub fn decided(&self) -> u64 {
-        let all = self.servers.iter().map(|it| it.shard.joint_counters());
+        let all = self
+            .servers
+            .iter()
+            .map(|it| it.shard.execution().joint.counters());
         all.map(|it| it.decided).sum()
     }
 
     pub fn resumed(&self) -> u64 {
-        let all = self.servers.iter().map(|it| it.shard.joint_counters());
+        let all = self
+            .servers
+            .iter()
+            .map(|it| it.shard.execution().joint.counters());
         all.map(|it| it.resumed).sum()
     }
 
     /// Changes that are decided and not closed.
     pub fn open_changes(&self) -> usize {
-        let all = self.servers.iter().map(|it| it.shard.open_changes());
+        let all = self
+            .servers
+            .iter()
+            .map(|it| it.shard.execution().joint.open());
         all.sum()
     }
 
@@ -381,7 +397,7 @@ impl Backup {
             bytes: &frame,
         };
         server.step_quietly(received);
-        let told = server.shard.told_of_changes(session, question);
+        let told = server.shard.execution().joint.told_to(session, question);
         // A connection that waits for room is asked later.
         let told = told.flatten()?;
         self.told.push(told);
