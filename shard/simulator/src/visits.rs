@@ -154,7 +154,10 @@ impl Visits {
     /// Visitors of a node whose other keys are in these slots. Names of a list are few enough for
     /// the shortest limit of values if the limit may change.
     pub(crate) fn new(mut random: Random, others: &[u16], has_short_values: bool) -> Self {
-        assert_eq!(usize::from(PARTITION_SLOTS) * PARTITIONS, usize::from(SLOTS));
+        assert_eq!(
+            usize::from(PARTITION_SLOTS) * PARTITIONS,
+            usize::from(SLOTS)
+        );
         let slots = slots_of_one_shard(&mut random);
         let names_max = match has_short_values {
             true => 14,
