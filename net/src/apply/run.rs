@@ -308,8 +308,7 @@ impl<'a> Step<'_, 'a> {
             }
             Action::Change(change, at, operand) => self.change(change, at, operand, keys, told),
             Action::Put { start, len } => {
-                keys.put(self.key, self.request.value(start, len))?;
-                Ok(())
+                Ok(keys.put(self.key, self.request.value(start, len))?)
             }
             Action::Start { start, len } => {
                 if keys.value(self.key).is_some() {
