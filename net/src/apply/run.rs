@@ -307,10 +307,7 @@ impl<'a> Step<'_, 'a> {
                 holds(test.holds(actual, other), bits_of(actual))
             }
             Action::Change(change, at, operand) => self.change(change, at, operand, keys, told),
-            Action::Put { start, len } => {
-                keys.put(self.key, self.request.value(start, len))?;
-                Ok(())
-            }
+            Action::Put { start, len } => Ok(keys.put(self.key, self.request.value(start, len))?),
             Action::Start { start, len } => {
                 if keys.value(self.key).is_some() {
                     plain_value(keys, self.key)?;

@@ -318,17 +318,20 @@ fn a_node_of_a_cluster_gives_no_key_members_before_all_nodes_understand_them() {
 #[test]
 fn a_keyspace_that_keeps_versions_or_has_a_layout_takes_no_write_of_members_and_shows_what_is_there()
  {
-    let rules: [(fn(&mut Settings), &str); 2] = [
-        (|settings| settings.versions = 3, "keeps versions"),
-        (|settings| settings.layout = 7, "has a layout"),
-    ];
-    for (rule, text) in rules {
+    let versions = Settings {
+        versions: 3,
+        ..Settings::default()
+    };
+    let layout = Settings {
+        layout: 7,
+        ..Settings::default()
+    };
+    let rules = [(versions, "keeps versions"), (layout, "has a layout")];
+    for (settings, text) in rules {
         let server = opened(1 << 20, Image::default(), 1);
         let native = server.session;
         let mut peer = Peer::connect(server, None);
         assert_eq!(peer.ask("HSET k:1 f v"), ":1\\r\\n");
-        let mut settings = Settings::default();
-        rule(&mut settings);
         let server = &mut peer.server;
         let port = std::mem::replace(&mut server.session, native);
         server.raw = None;

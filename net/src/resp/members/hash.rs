@@ -15,6 +15,9 @@ use super::strings::{length_bytes, put_length, take_length};
 /// So many names at once are looked for one by one.
 const FEW_NAMES_MAX: usize = 8;
 
+/// A field and the value that it has now.
+type EditedEntry<'a> = (&'a [u8], Cow<'a, [u8]>);
+
 /// A field and its value.
 type Entry<'a> = (&'a [u8], &'a [u8]);
 
@@ -104,7 +107,7 @@ fn entry_bytes(field: &[u8], value: &[u8]) -> usize {
 pub(in crate::resp) struct HashEdit<'a> {
     flags: u8,
     /// `None` are those that were taken away.
-    fields: Vec<Option<(&'a [u8], Cow<'a, [u8]>)>>,
+    fields: Vec<Option<EditedEntry<'a>>>,
     /// Where each field stands, if many names are asked for.
     places: Option<HashMap<&'a [u8], usize>>,
     count: usize,
