@@ -153,7 +153,7 @@ impl Tracker for ShardReaders {
         !self.readers.0.borrow().readers.is_empty()
     }
 
-    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>) {
+    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, _: u64) {
         let mut tables = self.readers.0.borrow_mut();
         let clients = tables.shards[self.shard].take(key).unwrap_or_default();
         let own = tables.notify(key, &clients, writer);
