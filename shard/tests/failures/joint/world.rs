@@ -271,6 +271,12 @@ impl Node {
         }
     }
 
+    pub fn pass_us(&mut self, us: u64) {
+        for server in &mut self.servers {
+            server.now.us += us;
+        }
+    }
+
     /// Until nothing is under way any more.
     pub fn settle(&mut self) {
         for shard in 0..self.servers.len() {
