@@ -369,6 +369,7 @@ fn still() -> Still {
     Still {
         schema: Arc::default(),
         unix_us: 1,
+        joined_cores: 0,
     }
 }
 
