@@ -89,7 +89,7 @@ mod tests {
             "PUBLISH c m",
             "SPUBLISH c m",
             "EVAL x 0",
-            "EVALSHA x 0",
+            "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0",
             "KV.APPLY k k1~exists",
             "FLUSHALL",
         ] {
