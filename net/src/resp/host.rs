@@ -96,6 +96,8 @@ pub struct Switches {
     pub refuses_flush: bool,
     /// DEBUG is taken.
     pub takes_debug: bool,
+    /// Keys of all cores run together.
+    pub joins_cores: bool,
 }
 
 /// What INFO counts.

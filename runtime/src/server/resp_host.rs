@@ -184,8 +184,6 @@ impl Counting {
 /// The server around a connection of the RESP port.
 #[derive(Clone)]
 pub(crate) struct RespHost {
-    /// Cores whose keys run together; 0: those of one core do.
-    joined_cores: u16,
     /// What never changes; the rest is filled in when it is asked for.
     facts: Facts,
     /// The node is one of a cluster.
@@ -269,14 +267,11 @@ impl RespHost {
                 switches: Switches {
                     refuses_flush: !config.resp_flush,
                     takes_debug: config.resp_debug,
+                    joins_cores: config.resp_several_shards && !config.is_clustered(),
                 },
                 ..Facts::default()
             },
             is_clustered: config.is_clustered(),
-            joined_cores: match config.resp_several_shards && !config.is_clustered() {
-                true => node.shards(),
-                false => 0,
-            },
             own: None,
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
@@ -445,7 +440,10 @@ impl Host for RespHost {
     }
 
     fn joined_cores(&self) -> u16 {
-        self.joined_cores
+        match self.facts.switches.joins_cores {
+            true => self.facts.shards,
+            false => 0,
+        }
     }
 
     fn facts(&self) -> Facts {

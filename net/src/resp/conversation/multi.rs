@@ -215,17 +215,7 @@ impl Talk {
             .chain(seen.iter().map(|it| &it[..]))
             .chain(commands.iter().map(|it| &it[..]));
         let replies = commands.iter().map(|it| reply_of(it));
-        let replies_bytes = commands.iter().filter_map(|it| reply_of(it));
-        let replies_bytes = replies_bytes.map(<[u8]>::len).sum::<usize>();
-        let bytes_max = self
-            .bound
-            .bytes_max()
-            .min(self.limits.frame_bytes_max as usize / 2);
-        if replies_bytes > bytes_max {
-            let text = format!(
-                "EXECABORT Transaction discarded because its replies would take {replies_bytes} \
-                 bytes, and {bytes_max} is the limit."
-            );
+        if let Some(text) = self.too_long_replies(&commands) {
             return self.end_exec(text.as_bytes());
         }
         if slot.is_none()
@@ -272,6 +262,20 @@ impl Talk {
             self.ring.brings_text(entry);
         }
         Passed::Whole
+    }
+
+    /// Why the replies that are known already are too long, if they are.
+    fn too_long_replies(&self, commands: &[Vec<u8>]) -> Option<String> {
+        let replies = commands.iter().filter_map(|it| reply_of(it));
+        let replies_bytes = replies.map(<[u8]>::len).sum::<usize>();
+        let frame_bytes_max = self.limits.frame_bytes_max as usize;
+        let bytes_max = self.bound.bytes_max().min(frame_bytes_max / 2);
+        (replies_bytes > bytes_max).then(|| {
+            format!(
+                "EXECABORT Transaction discarded because its replies would take {replies_bytes} \
+                 bytes, and {bytes_max} is the limit."
+            )
+        })
     }
 
     /// Ends MULTI with an error.
