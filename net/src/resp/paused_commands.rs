@@ -8,7 +8,8 @@ use super::pause::{Pause, PausedCommands, UNTIL_US_MAX};
 use super::scripts::Eval;
 use super::table::{self, Command, Name};
 
-/// Whether a pause holds a command back. What ends a pause is never held.
+/// Whether a pause holds a command back. What ends a pause is never held, and neither is what comes
+/// before that on a new connection.
 pub(super) fn holds(pause: Pause, command: &Command, args: Arguments<'_>) -> bool {
     match pause.commands {
         PausedCommands::All => !ends_pause(command.id, args),
@@ -17,7 +18,9 @@ pub(super) fn holds(pause: Pause, command: &Command, args: Arguments<'_>) -> boo
 }
 
 fn ends_pause(id: Name, args: Arguments<'_>) -> bool {
-    id == Name::Client && args.len() == 2 && args.get(1).eq_ignore_ascii_case(b"unpause")
+    let is_before = matches!(id, Name::Auth | Name::Hello | Name::Quit | Name::Reset);
+    is_before
+        || id == Name::Client && args.len() == 2 && args.get(1).eq_ignore_ascii_case(b"unpause")
 }
 
 /// Whether a command may change a key or publish, as Valkey has it.

@@ -16,7 +16,7 @@ use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
 use super::request::Request;
 use super::scripts::Eval;
-use super::staged::{KeySource, MustWait, Staged, Unread};
+use super::staged::{KeySource, MEMBERS_BYTES_READ_MAX, MustWait, Staged, Unread};
 use super::table::{self, Name};
 use super::watch::Seen;
 
@@ -143,24 +143,33 @@ pub fn run_queued(
                             staged.restore(before, source)?;
                         }
                         replies.raw(&reply);
-                        if replies.bytes() - from > bytes_max {
-                            break;
-                        }
                     }
+                }
+                if replies.bytes() - from > bytes_max
+                    || staged.members_bytes() > MEMBERS_BYTES_READ_MAX
+                {
+                    break;
                 }
             }
             None => replies.error(b"ERR a command of EXEC has another form than expected"),
         }
     }
     let bytes = replies.bytes() - from;
-    if bytes <= bytes_max {
+    let members_bytes = staged.members_bytes();
+    let text = if bytes > bytes_max {
+        format!(
+            "EXECABORT Transaction discarded because its reply would take {bytes} bytes, and \
+             {bytes_max} is the limit: output_bytes_max, or what is left for replies now."
+        )
+    } else if members_bytes > MEMBERS_BYTES_READ_MAX {
+        format!(
+            "EXECABORT Transaction discarded because its commands go through {members_bytes} bytes \
+             of members or more, and {MEMBERS_BYTES_READ_MAX} is the limit."
+        )
+    } else {
         return Ok(QueuedEnd::Done);
-    }
+    };
     reply.truncate(from);
-    let text = format!(
-        "EXECABORT Transaction discarded because its reply would take {bytes} bytes, and \
-         {bytes_max} is the limit: output_bytes_max, or what is left for replies now."
-    );
     Replies::new(reply, protocol).error(text.as_bytes());
     Ok(QueuedEnd::Void)
 }

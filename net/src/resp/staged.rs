@@ -27,6 +27,10 @@ pub const SCRIPT_KEYS_MAX: usize = 1024;
 /// Bytes of the values that a script reads and writes, at most, but for one of the longest values.
 pub const SCRIPT_VALUES_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes of values with members that the commands of one EXEC, or one command by itself, go
+/// through, at most: each reads such a value whole. Some 30 ns a byte.
+pub const MEMBERS_BYTES_READ_MAX: usize = 8 << 20;
+
 /// A key as it is in the store.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRead<'a> {
@@ -96,6 +100,8 @@ pub struct Staged {
     messages: Vec<StagedMessage>,
     /// Commands with keys so far: each has numbers of its own where it takes any.
     commands: u64,
+    /// Bytes of values with members that its commands have gone through.
+    members_bytes: usize,
 }
 
 /// A message that leaves with the changes of a script.
@@ -133,7 +139,14 @@ impl Staged {
             arguments: KeptArguments::default(),
             messages: Vec::new(),
             commands: 0,
+            members_bytes: 0,
         }
+    }
+
+    /// Bytes of values with members that its commands have gone through.
+    #[must_use]
+    pub fn members_bytes(&self) -> usize {
+        self.members_bytes
     }
 
     /// Runs one command of the script and appends its reply, which may be an error.
@@ -317,6 +330,11 @@ impl Staged {
             return Ok(());
         }
         self.commands += 1;
+        request.for_each_key(|key| {
+            let state = self.keys.find_mut(key);
+            let members = state.and_then(|state| state.members().map(<[u8]>::len));
+            self.members_bytes += members.unwrap_or(0);
+        });
         let mut model = Model {
             seed: self
                 .time_us

@@ -304,6 +304,16 @@ impl NodeChannels {
         Ok(self.post(to, payload)?.map_or(0, Post::send))
     }
 
+    /// The same for receivers of this node alone.
+    pub(crate) fn publish_here(
+        self: &Arc<Self>,
+        to: (Kind, &[u8]),
+        payload: &[u8],
+    ) -> Result<usize, BrokerFull> {
+        let post = self.post_to(to, payload, Reach::Node)?;
+        Ok(post.map_or(0, Post::send))
+    }
+
     /// Shows the receivers of a message that a core has taken out of its mail; how many steps its
     /// patterns took at most.
     pub(crate) fn deliver(

@@ -86,7 +86,7 @@ impl NodeExpirations {
         self.wanted().messages(key, |channel, payload| {
             let to = (Kind::Channel, channel);
             steps += self.channels.steps(Kind::Channel, channel);
-            has_room &= self.channels.publish(to, payload).is_ok();
+            has_room &= self.channels.publish_here(to, payload).is_ok();
         });
         let count = if has_room {
             &self.announced

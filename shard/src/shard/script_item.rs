@@ -38,6 +38,8 @@ use crate::shard::joint::JointStep;
 const FIRED_MAX: usize = 4;
 /// Bytes of a reply that are written in the time of a step.
 const REPLY_BYTES_PER_STEP: usize = 64;
+/// Steps in which a command reads and writes a byte of a value with members.
+const STEPS_PER_MEMBERS_BYTE: usize = 3;
 
 /// What became of a script.
 enum Outcome {
@@ -195,7 +197,8 @@ impl<P: Blocks> Shard<P> {
             }) => Outcome::IsOf(slot),
             Some(ran) => {
                 let bytes = operation.item.len() + reply.len() / REPLY_BYTES_PER_STEP;
-                self.execution.slice.ran(bytes, ran.spent);
+                let of_members = ran.staged.members_bytes() * STEPS_PER_MEMBERS_BYTE;
+                self.execution.slice.ran(bytes + of_members, ran.spent);
                 ran.touch(&mut self.execution.store);
                 self.note_script(operation, &ran);
                 let ended = self.end_script(now, operation, request, &ran, &mut reply, pieces);
