@@ -38,7 +38,8 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         | Name::PTtl
         | Name::StrLen
         | Name::Ttl
-        | Name::Type => "key",
+        | Name::Type
+        | Name::ZCard => "key",
         Name::FlushAll | Name::FlushDb => "[ ASYNC | SYNC ]",
         Name::GetBit => "key offset",
         Name::GetEx => {
@@ -96,6 +97,36 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         Name::SetEx => "key seconds value",
         Name::SetRange => "key offset value",
         Name::Wait => "numreplicas timeout",
+        Name::ZAdd => "key [ NX | XX ] [ GT | LT ] [ CH ] [ INCR ] ( score member ) ...",
+        Name::ZCount | Name::ZLexCount => "key min max",
+        Name::ZRemRangeByLex | Name::ZRemRangeByScore => "key min max",
+        Name::ZRemRangeByRank => "key start stop",
+        Name::ZDiff => "numkeys key ... [ WITHSCORES ]",
+        Name::ZInter | Name::ZUnion => {
+            "numkeys key ... [ WEIGHTS weight ... ] [ AGGREGATE aggregate ] [ WITHSCORES ]"
+        }
+        Name::ZInterCard => "numkeys key ... [ LIMIT limit ]",
+        Name::ZDiffStore => "dst numkeys src ...",
+        Name::ZInterStore | Name::ZUnionStore => {
+            "dst numkeys src ... [ WEIGHTS weight ... ] [ AGGREGATE aggregate ]"
+        }
+        Name::ZIncrBy => "key number member",
+        Name::ZMPop => "numkeys key ... ( MIN | MAX ) [ COUNT count ]",
+        Name::ZMScore | Name::ZRem => "key member ...",
+        Name::ZPopMax | Name::ZPopMin => "key [ count ]",
+        Name::ZRandMember => "key [ count [ WITHSCORES ] ]",
+        Name::ZRange => {
+            "key start stop [ BYSCORE | BYLEX ] [ REV ] [ LIMIT offset count ] [ WITHSCORES ]"
+        }
+        Name::ZRangeByLex => "key min max [ LIMIT offset count ]",
+        Name::ZRangeByScore => "key min max [ WITHSCORES ] [ LIMIT offset count ]",
+        Name::ZRangeStore => "dst src min max [ BYSCORE | BYLEX ] [ REV ] [ LIMIT offset count ]",
+        Name::ZRank | Name::ZRevRank => "key member [ WITHSCORE ]",
+        Name::ZRevRange => "key start stop [ WITHSCORES ]",
+        Name::ZRevRangeByLex => "key max min [ LIMIT offset count ]",
+        Name::ZRevRangeByScore => "key max min [ WITHSCORES ] [ LIMIT offset count ]",
+        Name::ZScan => "key cursor [ MATCH pattern ] [ COUNT count ] [ NOSCORES ]",
+        Name::ZScore => "key member",
         _ => "",
     }
 }

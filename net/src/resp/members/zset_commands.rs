@@ -1,0 +1,730 @@
+//! The commands of sorted sets: their arguments, and what they do to the value of one key.
+
+use std::borrow::Cow;
+
+use crate::limits::KEY_BYTES_MAX;
+use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::resp::key_state::KeyState;
+use crate::resp::number::{read_integer, read_unsigned};
+use crate::resp::parser::Arguments;
+use crate::resp::pattern::Pattern;
+use crate::resp::reply::{Protocol, Replies};
+use crate::resp::table::{Command, Name};
+use crate::resp::transaction_keys::TransactionKeys;
+
+use super::hash_commands::pick;
+use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
+use super::score::{read_score, score_text};
+use super::zset::{Scored, ZsetEdit, ZsetView};
+use super::zset_range::{RangeKind, ZsetRange};
+use super::zset_several::ZsetsAsk;
+
+/// The text of a refusal.
+pub(super) type Refused = Cow<'static, [u8]>;
+
+const NOT_A_SCORE: Fault = Fault::Text("ERR value is not a valid float");
+const OUT_OF_RANGE: Fault = Fault::Text("ERR value is out of range");
+
+/// What a command asks of sorted sets.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) enum ZsetAsk<'a> {
+    /// Of that of this key.
+    One(&'a [u8], OneAsk<'a>),
+    Several(ZsetsAsk<'a>),
+}
+
+/// What a command asks of the sorted set of a key.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) enum OneAsk<'a> {
+    /// ZADD and ZINCRBY: scores and members from this argument on.
+    Add(Arguments<'a>, usize, AddWhen),
+    /// Members from the second argument on.
+    Rem(Arguments<'a>),
+    RemRange(ZsetRange<'a>),
+    /// So many, or one.
+    Pop(Side, Option<usize>),
+    Card,
+    Count(ZsetRange<'a>),
+    Score(&'a [u8]),
+    /// Members from the second argument on.
+    Scores(Arguments<'a>),
+    Rank(&'a [u8], RankForm),
+    Range(RangeAsk<'a>),
+    /// A member, or so many; with their scores.
+    Random(Option<i64>, bool),
+    /// ZSCAN. Its options are judged behind the type of the key, as in Redis.
+    Scan(Arguments<'a>),
+}
+
+/// When ZADD gives a member a score, and what it answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::resp) struct AddWhen {
+    is_absent: bool,
+    is_present: bool,
+    is_greater: bool,
+    is_less: bool,
+    /// Those with another score count, too.
+    counts_changed: bool,
+    /// The score is added, and the sum is answered.
+    adds: bool,
+}
+
+/// From which side members are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::resp) enum Side {
+    Min,
+    Max,
+}
+
+/// How ZRANK tells a place.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) struct RankForm {
+    is_reverse: bool,
+    has_score: bool,
+}
+
+/// What ZRANGE and its like ask for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) struct RangeAsk<'a> {
+    range: ZsetRange<'a>,
+    is_reverse: bool,
+    /// How many are passed by, and how many are told at most; a negative number is all.
+    limit: Option<(i64, i64)>,
+    has_scores: bool,
+}
+
+impl<'a> ZsetAsk<'a> {
+    /// Reads a command of sorted sets, whose number of arguments was checked. `None` of another
+    /// one.
+    pub(in crate::resp) fn read(
+        command: &Command,
+        args: Arguments<'a>,
+    ) -> Result<Option<Self>, Fault> {
+        let one = OneAsk::read(command, args)?;
+        if let Some(ask) = one {
+            return Ok(Some(ZsetAsk::One(args.get(1), ask)));
+        }
+        let several = ZsetsAsk::read(command, args)?;
+        Ok(several.map(ZsetAsk::Several))
+    }
+
+    /// Its keys.
+    pub(in crate::resp) fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
+        match self {
+            ZsetAsk::One(key, _) => visit(key),
+            ZsetAsk::Several(ask) => ask.for_each_key(visit),
+        }
+    }
+
+    /// Whether it may change a key.
+    pub(in crate::resp) fn is_change(&self) -> bool {
+        match self {
+            ZsetAsk::One(_, ask) => ask.is_change(),
+            ZsetAsk::Several(ask) => ask.is_change(),
+        }
+    }
+
+    /// Whether a key that it reads has a value of another type.
+    pub(in crate::resp) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
+        match self {
+            ZsetAsk::One(key, _) => is_of_other_type(keys.find(key).expect("it was read")),
+            ZsetAsk::Several(ask) => ask.is_of_other_type(keys),
+        }
+    }
+
+    /// Runs the command on keys that were read, of no other type. `seed` is another one each time.
+    pub(in crate::resp) fn run(
+        &self,
+        keys: &mut TransactionKeys,
+        seed: u64,
+        replies: &mut Replies<'_>,
+    ) {
+        let done = match self {
+            ZsetAsk::One(key, ask) => {
+                let state = keys.find_mut(key);
+                ask.run(state.expect("it was read"), seed, replies)
+            }
+            ZsetAsk::Several(ask) => ask.run(keys, replies),
+        };
+        if let Err(text) = done {
+            replies.error(&text);
+        }
+    }
+}
+
+impl<'a> OneAsk<'a> {
+    fn read(command: &Command, args: Arguments<'a>) -> Result<Option<Self>, Fault> {
+        let range = |kind| ZsetRange::read(kind, args.get(2), args.get(3));
+        let ranged = |kind, is_reverse| RangeAsk::read(args, 2, (kind, is_reverse), false);
+        let (rank, score, lex) = (RangeKind::Rank, RangeKind::Score, RangeKind::Lex);
+        Ok(Some(match command.id {
+            Name::ZAdd => read_add(args, AddWhen::default())?,
+            Name::ZIncrBy => {
+                let adds = true;
+                read_add(
+                    args,
+                    AddWhen {
+                        adds,
+                        ..AddWhen::default()
+                    },
+                )?
+            }
+            Name::ZRem => OneAsk::Rem(args),
+            Name::ZRemRangeByRank => OneAsk::RemRange(range(rank)?),
+            Name::ZRemRangeByScore => OneAsk::RemRange(range(score)?),
+            Name::ZRemRangeByLex => OneAsk::RemRange(range(lex)?),
+            Name::ZPopMin => OneAsk::Pop(Side::Min, read_pop_count(args)?),
+            Name::ZPopMax => OneAsk::Pop(Side::Max, read_pop_count(args)?),
+            Name::ZCard => OneAsk::Card,
+            Name::ZCount => OneAsk::Count(range(score)?),
+            Name::ZLexCount => OneAsk::Count(range(lex)?),
+            Name::ZScore => OneAsk::Score(args.get(2)),
+            Name::ZMScore => OneAsk::Scores(args),
+            Name::ZRank | Name::ZRevRank => {
+                let is_reverse = command.id == Name::ZRevRank;
+                let has_score = match args.len() {
+                    3 => false,
+                    4 if args.get(3).eq_ignore_ascii_case(b"WITHSCORE") => true,
+                    4 => return Err(SYNTAX),
+                    _ => return Err(Fault::Arity(command.name)),
+                };
+                let form = RankForm {
+                    is_reverse,
+                    has_score,
+                };
+                OneAsk::Rank(args.get(2), form)
+            }
+            Name::ZRange => OneAsk::Range(ranged(None, None)?),
+            Name::ZRevRange => OneAsk::Range(ranged(Some(rank), Some(true))?),
+            Name::ZRangeByScore => OneAsk::Range(ranged(Some(score), Some(false))?),
+            Name::ZRevRangeByScore => OneAsk::Range(ranged(Some(score), Some(true))?),
+            Name::ZRangeByLex => OneAsk::Range(ranged(Some(lex), Some(false))?),
+            Name::ZRevRangeByLex => OneAsk::Range(ranged(Some(lex), Some(true))?),
+            Name::ZRandMember => read_random(args)?,
+            Name::ZScan => {
+                read_unsigned(args.get(2)).ok_or(Fault::Text("ERR invalid cursor"))?;
+                OneAsk::Scan(args)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn is_change(self) -> bool {
+        matches!(
+            self,
+            OneAsk::Add(..) | OneAsk::Rem(_) | OneAsk::RemRange(_) | OneAsk::Pop(..)
+        )
+    }
+
+    fn run(
+        self,
+        state: &mut KeyState,
+        seed: u64,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Refused> {
+        if !self.is_change() {
+            let view = view_of(state)?;
+            return self.tell(&view, state.is_there(), seed, replies);
+        }
+        // The value is put back, or another one in its place.
+        let before = state.members().map(<[u8]>::to_vec);
+        let view = before.as_deref().map(ZsetView::read).transpose();
+        let view = view.map_err(|_| CORRUPT)?.unwrap_or_default();
+        let edit = match self {
+            OneAsk::Add(args, first, when) => add(&view, (args, first), when, replies)?,
+            OneAsk::Rem(args) => {
+                let mut edit = ZsetEdit::begin(&view, args.len() - 2);
+                args.from(2).for_each(|member| _ = edit.remove(member));
+                replies.integer(integer(view.members().len() - edit.len()));
+                edit
+            }
+            OneAsk::RemRange(range) => {
+                let places = range.places(view.members(), false);
+                replies.integer(integer(places.len()));
+                let mut edit = ZsetEdit::begin(&view, 0);
+                edit.remove_range(places);
+                edit
+            }
+            OneAsk::Pop(side, count) => {
+                let is_nested = count.is_some() && replies.protocol() == Protocol::Resp3;
+                pop(&view, side, count.unwrap_or(1), is_nested, replies)
+            }
+            _ => unreachable!("`tell` does the others"),
+        };
+        if edit.is_changed() {
+            write(&edit, state);
+        }
+        Ok(())
+    }
+
+    /// Runs a command that only reads.
+    fn tell(
+        self,
+        view: &ZsetView<'_>,
+        is_there: bool,
+        seed: u64,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Refused> {
+        let members = view.members();
+        match self {
+            OneAsk::Card => replies.integer(integer(members.len())),
+            OneAsk::Count(range) => {
+                replies.integer(integer(range.places(members, false).len()));
+            }
+            OneAsk::Score(member) => tell_score(view.finder(1).get(member), replies),
+            OneAsk::Scores(args) => {
+                let names = args.len() - 2;
+                let finder = view.finder(names);
+                replies.array(names);
+                args.from(2)
+                    .for_each(|name| tell_score(finder.get(name), replies));
+            }
+            OneAsk::Rank(member, form) => match view.place_of(member) {
+                None if form.has_score => replies.null_array(),
+                None => replies.null(),
+                Some(place) => {
+                    if form.has_score {
+                        replies.array(2);
+                    }
+                    replies.integer(integer(match form.is_reverse {
+                        true => members.len() - 1 - place,
+                        false => place,
+                    }));
+                    if form.has_score {
+                        tell_score(Some(members[place].score), replies);
+                    }
+                }
+            },
+            OneAsk::Range(ask) => {
+                let found: Vec<Scored<'_>> = ask.members(members).collect();
+                tell_members(&found, ask.has_scores, replies);
+            }
+            OneAsk::Random(None, _) => match members.get(pick(members.len().max(1), seed)) {
+                Some(picked) => replies.value(picked.member),
+                None => replies.null(),
+            },
+            OneAsk::Random(Some(count), has_scores) => {
+                tell_random(members, (count, has_scores), seed, replies);
+            }
+            OneAsk::Scan(args) => scan(members, is_there, args, replies)?,
+            _ => unreachable!("`run` does the others"),
+        }
+        Ok(())
+    }
+}
+
+impl<'a> RangeAsk<'a> {
+    /// Reads the ends, which stand from the argument `first` on, and the options behind them. What
+    /// the command says by itself is no option.
+    pub(super) fn read(
+        args: Arguments<'a>,
+        first: usize,
+        (mut kind, mut is_reverse): (Option<RangeKind>, Option<bool>),
+        is_stored: bool,
+    ) -> Result<Self, Fault> {
+        let (mut limit, mut has_scores) = (None, false);
+        let mut number = first + 2;
+        while number < args.len() {
+            let is = |name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
+            match () {
+                () if !is_stored && is(b"WITHSCORES") => has_scores = true,
+                () if is(b"LIMIT") && number + 2 < args.len() => {
+                    let integer = |at| read_integer(args.get(at)).ok_or(NOT_AN_INTEGER);
+                    limit = Some((integer(number + 1)?, integer(number + 2)?));
+                    number += 2;
+                }
+                () if is_reverse.is_none() && is(b"REV") => is_reverse = Some(true),
+                () if kind.is_none() && is(b"BYLEX") => kind = Some(RangeKind::Lex),
+                () if kind.is_none() && is(b"BYSCORE") => kind = Some(RangeKind::Score),
+                () => return Err(SYNTAX),
+            }
+            number += 1;
+        }
+        let (kind, is_reverse) = (kind.unwrap_or(RangeKind::Rank), is_reverse == Some(true));
+        if kind == RangeKind::Rank && limit.is_some_and(|(_, most)| most != -1) {
+            return Err(Fault::Text(
+                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or \
+                 BYLEX",
+            ));
+        }
+        if kind == RangeKind::Lex && has_scores {
+            return Err(Fault::Text(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
+        }
+        let (one, other) = (args.get(first), args.get(first + 1));
+        let (min, max) = match is_reverse && kind != RangeKind::Rank {
+            true => (other, one),
+            false => (one, other),
+        };
+        Ok(RangeAsk {
+            range: ZsetRange::read(kind, min, max)?,
+            is_reverse,
+            limit: limit.filter(|_| kind != RangeKind::Rank),
+            has_scores,
+        })
+    }
+
+    /// Those that are asked for, in the order in which they are told.
+    pub(super) fn members<'z>(&self, members: &[Scored<'z>]) -> impl Iterator<Item = Scored<'z>> {
+        let found = &members[self.range.places(members, self.is_reverse)];
+        let (passed, most) = self.limit.unwrap_or((0, -1));
+        // Redis passes by all of them for a negative number.
+        let passed = usize::try_from(passed).unwrap_or(usize::MAX);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let is_reverse = self.is_reverse;
+        let at = move |place: usize| match is_reverse {
+            true => found[found.len() - 1 - place],
+            false => found[place],
+        };
+        (0..found.len()).map(at).skip(passed).take(most)
+    }
+
+    /// Whether it is known how many members it has before they are looked at.
+    pub(super) fn is_by_rank(&self) -> bool {
+        matches!(self.range, ZsetRange::Rank(..))
+    }
+}
+
+/// ZADD and ZINCRBY: the options, and whether all scores are some.
+fn read_add(args: Arguments<'_>, mut when: AddWhen) -> Result<OneAsk<'_>, Fault> {
+    let mut first = 2;
+    while first < args.len() {
+        let is = |name: &[u8]| args.get(first).eq_ignore_ascii_case(name);
+        match () {
+            () if is(b"NX") => when.is_absent = true,
+            () if is(b"XX") => when.is_present = true,
+            () if is(b"CH") => when.counts_changed = true,
+            () if is(b"INCR") => when.adds = true,
+            () if is(b"GT") => when.is_greater = true,
+            () if is(b"LT") => when.is_less = true,
+            () => break,
+        }
+        first += 1;
+    }
+    let given = args.len() - first;
+    let AddWhen {
+        is_absent,
+        is_greater,
+        is_less,
+        ..
+    } = when;
+    match () {
+        () if given == 0 || !given.is_multiple_of(2) => Err(SYNTAX),
+        () if is_absent && when.is_present => Err(Fault::Text(
+            "ERR XX and NX options at the same time are not compatible",
+        )),
+        () if is_absent && (is_greater || is_less) || is_greater && is_less => Err(Fault::Text(
+            "ERR GT, LT, and/or NX options at the same time are not compatible",
+        )),
+        () if when.adds && given > 2 => Err(Fault::Text(
+            "ERR INCR option supports a single increment-element pair",
+        )),
+        () if args
+            .from(first)
+            .step_by(2)
+            .any(|it| read_score(it).is_none()) =>
+        {
+            Err(NOT_A_SCORE)
+        }
+        () => Ok(OneAsk::Add(args, first, when)),
+    }
+}
+
+fn add<'a>(
+    view: &ZsetView<'a>,
+    (args, first): (Arguments<'a>, usize),
+    when: AddWhen,
+    replies: &mut Replies<'_>,
+) -> Result<ZsetEdit<'a>, Refused> {
+    let names = (args.len() - first) / 2;
+    let mut edit = ZsetEdit::begin(view, names);
+    edit.note_many(names, 0);
+    let (mut added, mut changed, mut sum) = (0, 0, None);
+    let pairs = args
+        .from(first)
+        .step_by(2)
+        .zip(args.from(first + 1).step_by(2));
+    for (score, member) in pairs {
+        let mut score = read_score(score).expect("it was checked");
+        let before = edit.get(member);
+        match before {
+            Some(_) if when.is_absent => continue,
+            None if when.is_present => continue,
+            None => added += 1,
+            Some(before) => {
+                if when.adds {
+                    score += before;
+                }
+                if score.is_nan() {
+                    return Err(b"ERR resulting score is not a number (NaN)"[..].into());
+                }
+                if when.is_less && score >= before || when.is_greater && score <= before {
+                    continue;
+                }
+                changed += i64::from(score != before);
+            }
+        }
+        sum = Some(score);
+        if before != Some(score) {
+            edit.set(member, score);
+            check_bytes(&edit)?;
+        }
+    }
+    match (when.adds, when.counts_changed) {
+        (true, _) => tell_score(sum, replies),
+        (false, true) => replies.integer(added + changed),
+        (false, false) => replies.integer(added),
+    }
+    Ok(edit)
+}
+
+fn read_pop_count(args: Arguments<'_>) -> Result<Option<usize>, Fault> {
+    if args.len() > 3 {
+        return Err(SYNTAX);
+    }
+    let given = args.from(2).next();
+    let count = given.map(|text| read_integer(text).and_then(|it| usize::try_from(it).ok()));
+    match count {
+        None => Ok(None),
+        Some(Some(count)) => Ok(Some(count)),
+        Some(None) => Err(Fault::Text("ERR value is out of range, must be positive")),
+    }
+}
+
+/// Takes members away from a side and tells them with their scores.
+pub(super) fn pop<'a>(
+    view: &ZsetView<'a>,
+    side: Side,
+    count: usize,
+    is_nested: bool,
+    replies: &mut Replies<'_>,
+) -> ZsetEdit<'a> {
+    let members = view.members();
+    let count = count.min(members.len());
+    let places = match side {
+        Side::Min => 0..count,
+        Side::Max => members.len() - count..members.len(),
+    };
+    replies.array(if is_nested { count } else { 2 * count });
+    let mut tell = |it: &Scored<'_>| {
+        if is_nested {
+            replies.array(2);
+        }
+        replies.value(it.member);
+        tell_score(Some(it.score), replies);
+    };
+    match side {
+        Side::Min => members[places.clone()].iter().for_each(&mut tell),
+        Side::Max => members[places.clone()].iter().rev().for_each(&mut tell),
+    }
+    let mut edit = ZsetEdit::begin(view, 0);
+    edit.remove_range(places);
+    edit
+}
+
+/// Gives the key what an edit has made.
+pub(super) fn write(edit: &ZsetEdit<'_>, state: &mut KeyState) {
+    match edit.encode() {
+        Some(value) => state.set_members(value),
+        None => _ = state.delete(),
+    }
+}
+
+pub(super) fn integer(count: usize) -> i64 {
+    i64::try_from(count).expect("values are bounded")
+}
+
+/// Whether a key has a value of another type.
+pub(super) fn is_of_other_type(state: &KeyState) -> bool {
+    let of_members = state.members().map(MemberType::of);
+    state.plain().is_some() || of_members.is_some_and(|it| it != Some(MemberType::Zset))
+}
+
+/// The sorted set of a key whose type was checked; without one it has no member.
+pub(super) fn view_of(state: &KeyState) -> Result<ZsetView<'_>, Refused> {
+    let view = state.members().map(ZsetView::read).transpose();
+    Ok(view.map_err(|_| CORRUPT)?.unwrap_or_default())
+}
+
+pub(super) fn check_bytes(edit: &ZsetEdit<'_>) -> Result<(), Refused> {
+    let bytes = edit.bytes();
+    match bytes <= MEMBERS_BYTES_MAX {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR nothing was changed: the {} would take {bytes} bytes or more with {} members, \
+             and {MEMBERS_BYTES_MAX} is the limit",
+            MemberType::Zset.name(),
+            edit.len(),
+        )
+        .into_bytes()
+        .into()),
+    }
+}
+
+fn tell_score(score: Option<f64>, replies: &mut Replies<'_>) {
+    match score {
+        Some(score) => replies.double(&score_text(score)),
+        None => replies.null(),
+    }
+}
+
+/// Members, each with its score if that is asked for: in RESP3 as a pair.
+pub(super) fn tell_members(members: &[Scored<'_>], has_scores: bool, replies: &mut Replies<'_>) {
+    let is_nested = begin_members(members.len(), has_scores, replies);
+    for it in members {
+        tell_member(it, (has_scores, is_nested), replies);
+    }
+}
+
+/// The line before so many members; whether each is a pair.
+fn begin_members(len: usize, has_scores: bool, replies: &mut Replies<'_>) -> bool {
+    let is_nested = has_scores && replies.protocol() == Protocol::Resp3;
+    replies.array(match has_scores && !is_nested {
+        true => len.saturating_mul(2),
+        false => len,
+    });
+    is_nested
+}
+
+fn tell_member(it: &Scored<'_>, (has_score, is_nested): (bool, bool), replies: &mut Replies<'_>) {
+    if is_nested {
+        replies.array(2);
+    }
+    replies.value(it.member);
+    if has_score {
+        tell_score(Some(it.score), replies);
+    }
+}
+
+fn read_random(args: Arguments<'_>) -> Result<OneAsk<'_>, Fault> {
+    if args.len() == 2 {
+        return Ok(OneAsk::Random(None, false));
+    }
+    let count = read_integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
+    if count == i64::MIN {
+        return Err(Fault::Text(
+            "ERR value is out of range, value must between -9223372036854775807 and \
+             9223372036854775807",
+        ));
+    }
+    let has_scores = match args.len() {
+        3 => false,
+        4 if args.get(3).eq_ignore_ascii_case(b"WITHSCORES") => true,
+        _ => return Err(SYNTAX),
+    };
+    if has_scores && !(-i64::MAX / 2..=i64::MAX / 2).contains(&count) {
+        return Err(OUT_OF_RANGE);
+    }
+    Ok(OneAsk::Random(Some(count), has_scores))
+}
+
+/// ZRANDMEMBER with a count: distinct members in their order, or with a negative count any.
+fn tell_random(
+    members: &[Scored<'_>],
+    (count, has_scores): (i64, bool),
+    seed: u64,
+    replies: &mut Replies<'_>,
+) {
+    if members.is_empty() {
+        return replies.array(0);
+    }
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let len = if count < 0 {
+        wanted
+    } else {
+        wanted.min(members.len())
+    };
+    let is_nested = begin_members(len, has_scores, replies);
+    // What is beyond the bound of a reply is refused, however much more would come.
+    let mut tell = |it| {
+        tell_member(it, (has_scores, is_nested), replies);
+        !replies.is_beyond()
+    };
+    if count < 0 {
+        let mut seeds = seed..;
+        let mut at = || pick(members.len(), seeds.next().unwrap_or_default());
+        for _ in 0..wanted {
+            if !tell(&members[at()]) {
+                return;
+            }
+        }
+        return;
+    }
+    // Of those that are left each is taken as often as it must be for `len` of them.
+    let mut needed = len;
+    for (place, it) in members.iter().enumerate() {
+        let left = members.len() - place;
+        if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
+            needed -= 1;
+            if !tell(it) {
+                return;
+            }
+        }
+    }
+}
+
+/// ZSCAN: all members are one page, as Redis has it of a sorted set in a list.
+fn scan(
+    members: &[Scored<'_>],
+    is_there: bool,
+    args: Arguments<'_>,
+    replies: &mut Replies<'_>,
+) -> Result<(), Refused> {
+    let fault = |fault: Fault| {
+        let mut text = Vec::new();
+        fault.write(args, &mut text);
+        Cow::Owned(text)
+    };
+    let (mut pattern, mut has_scores) = (None, true);
+    // Redis looks at no option of a key that is not there.
+    let mut number = if is_there { 3 } else { args.len() };
+    while number < args.len() {
+        let is = |name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
+        let has_argument = number + 1 < args.len();
+        match () {
+            () if is(b"MATCH") && has_argument => pattern = Some(args.get(number + 1)),
+            () if is(b"COUNT") && has_argument => {
+                let count = read_integer(args.get(number + 1));
+                if count.ok_or_else(|| fault(NOT_AN_INTEGER))? < 1 {
+                    return Err(fault(SYNTAX));
+                }
+            }
+            () if is(b"NOSCORES") => {
+                has_scores = false;
+                number += 1;
+                continue;
+            }
+            () if is(b"NOVALUES") => {
+                return Err(b"ERR NOVALUES option can only be used in HSCAN"[..].into());
+            }
+            () => return Err(fault(SYNTAX)),
+        }
+        number += 2;
+    }
+    let pattern = pattern.filter(|pattern| *pattern != b"*");
+    if let Some(bytes) = pattern
+        .map(<[u8]>::len)
+        .filter(|bytes| *bytes > KEY_BYTES_MAX)
+    {
+        let text = format!("ERR a pattern of {bytes} bytes; at most {KEY_BYTES_MAX} are taken");
+        return Err(text.into_bytes().into());
+    }
+    let pattern = pattern.map(Pattern::new);
+    let is_wanted = |it: &&Scored<'_>| {
+        let matches = |pattern: &Pattern| pattern.matches(it.member);
+        pattern.as_ref().is_none_or(matches)
+    };
+    let told: Vec<&Scored<'_>> = members.iter().filter(is_wanted).collect();
+    replies.array(2);
+    replies.bulk(b"0");
+    replies.array(told.len() * if has_scores { 2 } else { 1 });
+    for it in told {
+        replies.value(it.member);
+        if has_scores {
+            // A string in RESP3, too.
+            replies.value(score_text(it.score).as_bytes());
+        }
+    }
+    Ok(())
+}

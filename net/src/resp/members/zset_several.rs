@@ -1,0 +1,491 @@
+//! Commands of sorted sets that name several keys: their union, intersection and difference, the
+//! first of them that has members, and a range that another key gets.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::resp::key_state::KeyState;
+use crate::resp::number::read_integer;
+use crate::resp::parser::Arguments;
+use crate::resp::reply::Replies;
+use crate::resp::table::{Command, Name};
+use crate::resp::transaction_keys::TransactionKeys;
+
+use super::head::CORRUPT;
+use super::score::read_score;
+use super::zset::{Scored, ZsetEdit, ZsetView};
+use super::zset_commands::{
+    RangeAsk, Refused, Side, check_bytes, integer, is_of_other_type, pop, tell_members, view_of,
+    write,
+};
+
+/// Bytes of the sorted sets that one command names, each as often as it is named, at most. So a
+/// command looks at some 100,000 members.
+const NAMED_BYTES_MAX: usize = 1 << 20;
+
+/// What a command asks of several keys.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) enum ZsetsAsk<'a> {
+    Combine(Combine<'a>),
+    /// ZMPOP: members of the first key that has some, so many at most.
+    Pop(CountedKeys<'a>, Side, usize),
+    /// ZRANGESTORE.
+    Store {
+        to: &'a [u8],
+        from: &'a [u8],
+        ask: RangeAsk<'a>,
+    },
+}
+
+/// Keys with their number in front.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) struct CountedKeys<'a> {
+    args: Arguments<'a>,
+    /// The first key.
+    first: usize,
+    count: usize,
+}
+
+/// ZUNION, ZINTER, ZDIFF, and those that store or count what these would tell.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) struct Combine<'a> {
+    keys: CountedKeys<'a>,
+    operation: Operation,
+    result: CombineResult<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Inter,
+    Diff,
+}
+
+/// What becomes of the members that are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CombineResult<'a> {
+    Told,
+    Counted,
+    /// This key gets them.
+    Stored(&'a [u8]),
+}
+
+/// How two scores of a member become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Aggregate {
+    #[default]
+    Sum,
+    Min,
+    Max,
+}
+
+/// The options of [`Combine`].
+#[derive(Clone, Copy, Debug, Default)]
+struct CombineOptions {
+    /// The argument of the first weight, if there are weights.
+    weights: Option<usize>,
+    aggregate: Aggregate,
+    has_scores: bool,
+    /// How many are counted at most; 0 is all.
+    limit: usize,
+}
+
+impl<'a> CountedKeys<'a> {
+    fn all(self) -> impl Iterator<Item = &'a [u8]> + Clone {
+        self.args.from(self.first).take(self.count)
+    }
+
+    /// The argument behind the last key.
+    fn end(self) -> usize {
+        self.first + self.count
+    }
+}
+
+impl<'a> ZsetsAsk<'a> {
+    /// Reads a command whose number of arguments was checked. `None` of another one.
+    pub(super) fn read(command: &Command, args: Arguments<'a>) -> Result<Option<Self>, Fault> {
+        let combine = |operation, result| Combine::read(command, args, operation, result);
+        let stored = CombineResult::Stored;
+        Ok(Some(match command.id {
+            Name::ZUnion => combine(Operation::Union, CombineResult::Told)?,
+            Name::ZInter => combine(Operation::Inter, CombineResult::Told)?,
+            Name::ZDiff => combine(Operation::Diff, CombineResult::Told)?,
+            Name::ZInterCard => combine(Operation::Inter, CombineResult::Counted)?,
+            Name::ZUnionStore => combine(Operation::Union, stored(args.get(1)))?,
+            Name::ZInterStore => combine(Operation::Inter, stored(args.get(1)))?,
+            Name::ZDiffStore => combine(Operation::Diff, stored(args.get(1)))?,
+            Name::ZMPop => read_mpop(args)?,
+            Name::ZRangeStore => ZsetsAsk::Store {
+                to: args.get(1),
+                from: args.get(2),
+                ask: RangeAsk::read(args, 3, (None, None), true)?,
+            },
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(super) fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
+        match self {
+            ZsetsAsk::Combine(ask) => {
+                if let CombineResult::Stored(to) = ask.result {
+                    visit(to);
+                }
+                ask.keys.all().for_each(visit);
+            }
+            ZsetsAsk::Pop(keys, ..) => keys.all().for_each(visit),
+            ZsetsAsk::Store { to, from, .. } => {
+                visit(to);
+                visit(from);
+            }
+        }
+    }
+
+    pub(super) fn is_change(&self) -> bool {
+        match self {
+            ZsetsAsk::Combine(ask) => matches!(ask.result, CombineResult::Stored(_)),
+            ZsetsAsk::Pop(..) | ZsetsAsk::Store { .. } => true,
+        }
+    }
+
+    /// Whether a key that it reads has a value of another type. ZMPOP reads one alone.
+    pub(super) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
+        let is_other = |name| is_of_other_type(state_of(keys, name));
+        match self {
+            ZsetsAsk::Combine(ask) => ask.keys.all().any(is_other),
+            ZsetsAsk::Pop(names, ..) => first_there(*names, keys).is_some_and(is_other),
+            ZsetsAsk::Store { from, .. } => is_other(from),
+        }
+    }
+
+    pub(super) fn run(
+        &self,
+        keys: &mut TransactionKeys,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Refused> {
+        match self {
+            ZsetsAsk::Combine(ask) => ask.run(keys, replies),
+            ZsetsAsk::Pop(names, side, count) => {
+                let Some(name) = first_there(*names, keys) else {
+                    replies.null_array();
+                    return Ok(());
+                };
+                let state = keys.find_mut(name).expect("it was read");
+                let before = state.members().unwrap_or_default().to_vec();
+                let view = ZsetView::read(&before).map_err(|_| CORRUPT)?;
+                replies.array(2);
+                replies.value(name);
+                write(&pop(&view, *side, *count, true, replies), state);
+                Ok(())
+            }
+            ZsetsAsk::Store { to, from, ask } => {
+                let view = view_of(state_of(keys, from))?;
+                let found: Vec<Scored<'_>> = ask.members(view.members()).collect();
+                let hint = if ask.is_by_rank() { found.len() } else { 0 };
+                let stored = stored(&found, (hint, 0))?;
+                replies.integer(integer(found.len()));
+                store(stored, keys, to);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn state_of<'k>(keys: &'k TransactionKeys, name: &[u8]) -> &'k KeyState {
+    keys.find(name).expect("it was read")
+}
+
+/// The first key that has a value.
+fn first_there<'a>(names: CountedKeys<'a>, keys: &TransactionKeys) -> Option<&'a [u8]> {
+    names.all().find(|name| state_of(keys, name).is_there())
+}
+
+/// The value of members that nobody has yet, if Redis expects so many of them, and one so long.
+fn stored(
+    members: &[Scored<'_>],
+    (count, longest): (usize, usize),
+) -> Result<Option<Vec<u8>>, Refused> {
+    let mut edit = ZsetEdit::begin(&ZsetView::default(), members.len());
+    edit.note_many(count, longest);
+    for it in members {
+        edit.set(it.member, it.score);
+        check_bytes(&edit)?;
+    }
+    Ok(edit.encode())
+}
+
+/// Gives a key this value in the place of any other one; without one it ends.
+fn store(value: Option<Vec<u8>>, keys: &mut TransactionKeys, to: &[u8]) {
+    let state = keys.find_mut(to).expect("it was read");
+    state.delete();
+    if let Some(value) = value {
+        state.set_members(value);
+    }
+}
+
+fn read_mpop(args: Arguments<'_>) -> Result<ZsetsAsk<'_>, Fault> {
+    let positive = |text, fault| {
+        let number = read_integer(text).and_then(|it| usize::try_from(it).ok());
+        number.filter(|it| *it > 0).ok_or(fault)
+    };
+    let no_keys = Fault::Text("ERR numkeys should be greater than 0");
+    let count = positive(args.get(1), no_keys)?;
+    if count > args.len() - 3 {
+        return Err(SYNTAX);
+    }
+    let keys = CountedKeys {
+        args,
+        first: 2,
+        count,
+    };
+    let is = |number: usize, name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
+    let side = match () {
+        () if is(keys.end(), b"MIN") => Side::Min,
+        () if is(keys.end(), b"MAX") => Side::Max,
+        () => return Err(SYNTAX),
+    };
+    let behind = keys.end() + 1;
+    let count = match args.len() - behind {
+        0 => 1,
+        2.. if is(behind, b"COUNT") => {
+            let no_count = Fault::Text("ERR count should be greater than 0");
+            positive(args.get(behind + 1), no_count)?
+        }
+        _ => return Err(SYNTAX),
+    };
+    match args.len() - behind {
+        0 | 2 => Ok(ZsetsAsk::Pop(keys, side, count)),
+        _ => Err(SYNTAX),
+    }
+}
+
+impl<'a> Combine<'a> {
+    fn read(
+        command: &Command,
+        args: Arguments<'a>,
+        operation: Operation,
+        result: CombineResult<'a>,
+    ) -> Result<ZsetsAsk<'a>, Fault> {
+        let first = match result {
+            CombineResult::Stored(_) => 3,
+            CombineResult::Told | CombineResult::Counted => 2,
+        };
+        let count = read_integer(args.get(first - 1)).ok_or(NOT_AN_INTEGER)?;
+        let count = usize::try_from(count).unwrap_or(0);
+        if count == 0 {
+            return Err(Fault::NoInputKey(command.name));
+        }
+        if count > args.len() - first {
+            return Err(SYNTAX);
+        }
+        Ok(ZsetsAsk::Combine(Combine {
+            keys: CountedKeys { args, first, count },
+            operation,
+            result,
+        }))
+    }
+
+    /// Reads the options, which Redis judges behind the types of the keys.
+    fn options(&self) -> Result<CombineOptions, Fault> {
+        let mut options = CombineOptions::default();
+        let (args, count) = (self.keys.args, self.keys.count);
+        let is_counted = self.result == CombineResult::Counted;
+        let has_weights = self.operation != Operation::Diff && !is_counted;
+        let mut number = self.keys.end();
+        while number < args.len() {
+            let is = |name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
+            let left = args.len() - number;
+            number += match () {
+                () if has_weights && left > count && is(b"WEIGHTS") => {
+                    let mut weights = args.from(number + 1).take(count);
+                    if weights.any(|it| read_score(it).is_none()) {
+                        return Err(Fault::Text("ERR weight value is not a float"));
+                    }
+                    options.weights = Some(number + 1);
+                    count + 1
+                }
+                () if has_weights && left >= 2 && is(b"AGGREGATE") => {
+                    let given = args.get(number + 1);
+                    let is = |name: &[u8]| given.eq_ignore_ascii_case(name);
+                    options.aggregate = match () {
+                        () if is(b"SUM") => Aggregate::Sum,
+                        () if is(b"MIN") => Aggregate::Min,
+                        () if is(b"MAX") => Aggregate::Max,
+                        () => return Err(SYNTAX),
+                    };
+                    2
+                }
+                () if self.result == CombineResult::Told && is(b"WITHSCORES") => {
+                    options.has_scores = true;
+                    1
+                }
+                () if is_counted && left >= 2 && is(b"LIMIT") => {
+                    let limit = read_integer(args.get(number + 1));
+                    let limit = limit.and_then(|it| usize::try_from(it).ok());
+                    let negative = Fault::Text("ERR LIMIT can't be negative");
+                    options.limit = limit.ok_or(negative)?;
+                    2
+                }
+                () => return Err(SYNTAX),
+            };
+        }
+        Ok(options)
+    }
+
+    fn run(&self, keys: &mut TransactionKeys, replies: &mut Replies<'_>) -> Result<(), Refused> {
+        let options = self.options().map_err(|fault| {
+            let mut text = Vec::new();
+            fault.write(self.keys.args, &mut text);
+            text
+        })?;
+        let members = self.keys.all().map(|name| state_of(keys, name).members());
+        let bytes: usize = members.map(|it| it.map_or(0, <[u8]>::len)).sum();
+        if bytes > NAMED_BYTES_MAX {
+            return Err(format!(
+                "ERR nothing was changed: the sorted sets that are named have {bytes} bytes, and \
+                 {NAMED_BYTES_MAX} is the limit"
+            )
+            .into_bytes()
+            .into());
+        }
+        let sources = self.sources(options, keys)?;
+        let found = match self.operation {
+            Operation::Union => union(sources, options.aggregate),
+            Operation::Inter => inter(sources, options.aggregate),
+            Operation::Diff => diff(&sources),
+        };
+        match self.result {
+            CombineResult::Told => tell_members(&found, options.has_scores, replies),
+            CombineResult::Counted => {
+                let most = if options.limit == 0 {
+                    usize::MAX
+                } else {
+                    options.limit
+                };
+                replies.integer(integer(found.len().min(most)));
+            }
+            CombineResult::Stored(to) => {
+                let longest = found.iter().map(|it| it.member.len()).max().unwrap_or(0);
+                let value = stored(&found, (found.len(), longest))?;
+                replies.integer(integer(found.len()));
+                store(value, keys, to);
+            }
+        }
+        Ok(())
+    }
+
+    /// The sorted sets of the keys. Of those without a member at most one is there, and the first
+    /// one always.
+    fn sources<'k>(
+        &self,
+        options: CombineOptions,
+        keys: &'k TransactionKeys,
+    ) -> Result<Vec<Source<'k>>, Refused> {
+        let mut sources: Vec<Source<'k>> = Vec::new();
+        let mut has_empty = false;
+        for (number, name) in self.keys.all().enumerate() {
+            let view = view_of(state_of(keys, name))?;
+            let is_empty = view.members().is_empty();
+            if is_empty && has_empty && number > 0 {
+                continue;
+            }
+            has_empty |= is_empty;
+            let weight = options
+                .weights
+                .map(|first| self.keys.args.get(first + number));
+            let weight = weight.map(|text| read_score(text).expect("it was checked"));
+            sources.push(Source {
+                view,
+                weight: weight.unwrap_or(1.0),
+            });
+        }
+        Ok(sources)
+    }
+}
+
+/// A sorted set and what its scores are multiplied by.
+struct Source<'k> {
+    view: ZsetView<'k>,
+    weight: f64,
+}
+
+impl<'k> Source<'k> {
+    /// Its members with the scores that they have as the first ones.
+    fn weighted(&self) -> impl Iterator<Item = (&'k [u8], f64)> {
+        let weight = self.weight;
+        let members = self.view.members().iter();
+        members.map(move |it| (it.member, number_or_zero(it.score * weight)))
+    }
+}
+
+impl Aggregate {
+    fn join(self, one: f64, other: f64) -> f64 {
+        match self {
+            Aggregate::Sum => number_or_zero(one + other),
+            Aggregate::Min if other < one => other,
+            Aggregate::Max if other > one => other,
+            Aggregate::Min | Aggregate::Max => one,
+        }
+    }
+}
+
+/// Zero times infinite is nothing, and so is the sum of both infinite numbers.
+fn number_or_zero(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// The smallest comes first, as in Redis: the order in which scores are added is the same.
+fn in_order_of_size(mut sources: Vec<Source<'_>>) -> Vec<Source<'_>> {
+    sources.sort_by_key(|it| it.view.members().len());
+    sources
+}
+
+fn union(sources: Vec<Source<'_>>, aggregate: Aggregate) -> Vec<Scored<'_>> {
+    let mut scores: HashMap<&[u8], f64> = HashMap::new();
+    for source in in_order_of_size(sources) {
+        for (member, score) in source.weighted() {
+            let before = scores.entry(member);
+            before
+                .and_modify(|before| *before = aggregate.join(*before, score))
+                .or_insert(score);
+        }
+    }
+    in_order(scores)
+}
+
+fn inter(sources: Vec<Source<'_>>, aggregate: Aggregate) -> Vec<Scored<'_>> {
+    let sources = in_order_of_size(sources);
+    let Some((smallest, others)) = sources.split_first() else {
+        return Vec::new();
+    };
+    let mut scores: HashMap<&[u8], f64> = smallest.weighted().collect();
+    for other in others {
+        let finder = other.view.finder(scores.len());
+        scores.retain(|member, score| {
+            let found = finder.get(member);
+            if let Some(found) = found {
+                *score = aggregate.join(*score, found * other.weight);
+            }
+            found.is_some()
+        });
+    }
+    in_order(scores)
+}
+
+fn diff<'k>(sources: &[Source<'k>]) -> Vec<Scored<'k>> {
+    let Some((first, others)) = sources.split_first() else {
+        return Vec::new();
+    };
+    let others = others.iter().flat_map(|it| it.view.members());
+    let others: HashSet<&[u8]> = others.map(|it| it.member).collect();
+    let members = first.view.members().iter().copied();
+    members.filter(|it| !others.contains(it.member)).collect()
+}
+
+fn in_order(scores: HashMap<&[u8], f64>) -> Vec<Scored<'_>> {
+    let members = scores.into_iter();
+    let mut members: Vec<Scored<'_>> = members
+        .map(|(member, score)| Scored { score, member })
+        .collect();
+    members.sort_unstable_by(Scored::order);
+    members
+}
