@@ -239,7 +239,7 @@ impl<'a> OneAsk<'a> {
                 edit
             }
             OneAsk::RemRange(range) => {
-                let places = range.places(view.members(), false);
+                let places = range.places(view.members(), false, 0);
                 replies.integer(integer(places.len()));
                 let mut edit = ZsetEdit::begin(&view, 0);
                 edit.remove_range(places);
@@ -269,7 +269,7 @@ impl<'a> OneAsk<'a> {
         match self {
             OneAsk::Card => replies.integer(integer(members.len())),
             OneAsk::Count(range) => {
-                replies.integer(integer(range.places(members, false).len()));
+                replies.integer(integer(range.places(members, false, 0).len()));
             }
             OneAsk::Score(member) => tell_score(view.finder(1).get(member), replies),
             OneAsk::Scores(args) => {
@@ -367,17 +367,17 @@ impl<'a> RangeAsk<'a> {
 
     /// Those that are asked for, in the order in which they are told.
     pub(super) fn members<'z>(&self, members: &[Scored<'z>]) -> impl Iterator<Item = Scored<'z>> {
-        let found = &members[self.range.places(members, self.is_reverse)];
         let (passed, most) = self.limit.unwrap_or((0, -1));
         // Redis passes by all of them for a negative number.
         let passed = usize::try_from(passed).unwrap_or(usize::MAX);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let is_reverse = self.is_reverse;
+        let found = &members[self.range.places(members, is_reverse, passed)];
         let at = move |place: usize| match is_reverse {
             true => found[found.len() - 1 - place],
             false => found[place],
         };
-        (0..found.len()).map(at).skip(passed).take(most)
+        (0..found.len()).map(at).take(most)
     }
 
     /// Whether it is known how many members it has before they are looked at.
@@ -619,7 +619,7 @@ fn read_random(args: Arguments<'_>) -> Result<OneAsk<'_>, Fault> {
     Ok(OneAsk::Random(Some(count), has_scores))
 }
 
-/// ZRANDMEMBER with a count: distinct members in their order, or with a negative count any.
+/// ZRANDMEMBER with a count: distinct members, or with a negative count any.
 fn tell_random(
     members: &[Scored<'_>],
     (count, has_scores): (i64, bool),
@@ -651,9 +651,10 @@ fn tell_random(
         }
         return;
     }
-    // Of those that are left each is taken as often as it must be for `len` of them.
+    // Of those that are left each is taken as often as it must be for `len` of them. Redis tells
+    // all from the last one on.
     let mut needed = len;
-    for (place, it) in members.iter().enumerate() {
+    for (place, it) in members.iter().rev().enumerate() {
         let left = members.len() - place;
         if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
             needed -= 1;
@@ -727,4 +728,79 @@ fn scan(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMBERS: [Scored<'_>; 5] = [
+        scored(b"a"),
+        scored(b"b"),
+        scored(b"c"),
+        scored(b"d"),
+        scored(b"e"),
+    ];
+
+    const fn scored(member: &[u8]) -> Scored<'_> {
+        Scored { score: 1.5, member }
+    }
+
+    fn picked(count: i64, has_scores: bool, protocol: Protocol, seed: u64) -> String {
+        let mut out = Vec::new();
+        let mut replies = Replies::bounded(&mut out, protocol, 1 << 16);
+        tell_random(&MEMBERS, (count, has_scores), seed, &mut replies);
+        String::from_utf8(out).expect("text")
+    }
+
+    /// The members that a reply tells, which are single letters.
+    fn letters(reply: &str) -> String {
+        let lines = reply.lines().filter(|line| line.len() == 1);
+        lines
+            .filter(|line| !line.starts_with(|it: char| it.is_ascii_digit()))
+            .collect()
+    }
+
+    #[test]
+    fn a_count_of_random_members_is_of_distinct_ones_and_a_negative_one_is_of_any() {
+        let mut seen = [0; 5];
+        for seed in 0..2_000 {
+            for count in 0..7 {
+                let told = letters(&picked(count, false, Protocol::Resp2, seed));
+                let is_distinct = told.as_bytes().is_sorted_by(|one, other| one > other);
+                assert!(is_distinct, "{told}");
+                let count = usize::try_from(count).expect("not negative");
+                assert_eq!(told.len(), count.min(5));
+                if count == 2 {
+                    told.bytes()
+                        .for_each(|it| seen[usize::from(it - b'a')] += 1);
+                }
+            }
+            assert_eq!(letters(&picked(-9, false, Protocol::Resp2, seed)).len(), 9);
+        }
+        // Each is one of two of five.
+        assert!(
+            seen.iter().all(|times| (700..900).contains(times)),
+            "{seen:?}"
+        );
+    }
+
+    #[test]
+    fn random_members_with_scores_are_pairs_and_end_at_the_bound_of_a_reply() {
+        let told = picked(1, true, Protocol::Resp2, 1);
+        assert!(
+            told.starts_with("*2\r\n$1\r\n") && told.ends_with("$3\r\n1.5\r\n"),
+            "{told}"
+        );
+        let told = picked(-1, true, Protocol::Resp3, 1);
+        assert!(
+            told.starts_with("*1\r\n*2\r\n$1\r\n") && told.ends_with(",1.5\r\n"),
+            "{told}"
+        );
+        let mut out = Vec::new();
+        let mut replies = Replies::bounded(&mut out, Protocol::Resp2, 1 << 16);
+        tell_random(&MEMBERS, (-i64::MAX, false), 1, &mut replies);
+        assert!(replies.is_beyond());
+        assert!(out.len() <= 1 << 16);
+    }
 }

@@ -67,10 +67,18 @@ impl<'a> ZsetRange<'a> {
         }
     }
 
-    /// The places of its members. Places of a range by place count from the end if it is read in
-    /// reverse.
-    pub(super) fn places(&self, members: &[Scored<'_>], is_reverse: bool) -> Range<usize> {
-        match *self {
+    /// The places of its members but for the first ones, so many, which are passed by. From which
+    /// side they are read decides which are the first ones, and what places by rank count from.
+    pub(super) fn places(
+        &self,
+        members: &[Scored<'_>],
+        is_reverse: bool,
+        passed: usize,
+    ) -> Range<usize> {
+        let places = match *self {
+            ZsetRange::Lex(min, max) => {
+                return by_members((min, max), members, is_reverse, passed);
+            }
             ZsetRange::Rank(start, end) => {
                 let places = by_rank(start, end, members.len());
                 match is_reverse {
@@ -83,7 +91,11 @@ impl<'a> ZsetRange<'a> {
                 let end = members.partition_point(|it| max.is_at_or_behind(it.score));
                 start..end.max(start)
             }
-            ZsetRange::Lex(min, max) => by_members(min, max, members, is_reverse),
+        };
+        let passed = passed.min(places.len());
+        match is_reverse {
+            true => places.start..places.end - passed,
+            false => places.start + passed..places.end,
         }
     }
 }
@@ -99,12 +111,12 @@ fn by_rank(start: i64, end: i64, len: usize) -> Range<usize> {
 }
 
 /// As Redis walks over a list: what it finds among members of several scores depends on the side
-/// from which it comes.
+/// from which it comes, and those that it passes by need not be within the range.
 fn by_members(
-    min: LexEnd<'_>,
-    max: LexEnd<'_>,
+    (min, max): (LexEnd<'_>, LexEnd<'_>),
     members: &[Scored<'_>],
     is_reverse: bool,
+    passed: usize,
 ) -> Range<usize> {
     let (above, below) = (
         |it: &Scored<'_>| min.is_at_or_before(it.member),
@@ -114,11 +126,20 @@ fn by_members(
         return 0..0;
     }
     if is_reverse {
-        let end = members.iter().rposition(below).map_or(0, |last| last + 1);
+        let Some(last) = members.iter().rposition(below) else {
+            return 0..0;
+        };
+        let end = match above(&members[last]) {
+            true => (last + 1).saturating_sub(passed),
+            false => 0,
+        };
         let inside = members[..end].iter().rev().take_while(|it| above(it));
         return end - inside.count()..end;
     }
-    let start = members.iter().position(above).unwrap_or(members.len());
+    let start = members.iter().position(above);
+    let start = start.filter(|start| below(&members[*start]));
+    let start = start.map_or(members.len(), |start| start.saturating_add(passed));
+    let start = start.min(members.len());
     let inside = members[start..].iter().take_while(|it| below(it));
     start..start + inside.count()
 }
@@ -189,7 +210,7 @@ mod tests {
 
     fn told(kind: RangeKind, min: &str, max: &str, is_reverse: bool) -> String {
         let range = ZsetRange::read(kind, min.as_bytes(), max.as_bytes()).expect("good");
-        let members = &MEMBERS[range.places(&MEMBERS, is_reverse)];
+        let members = &MEMBERS[range.places(&MEMBERS, is_reverse, 0)];
         members.iter().map(|it| char::from(it.member[0])).collect()
     }
 
@@ -215,8 +236,8 @@ mod tests {
             assert_eq!(told(RangeKind::Rank, start, end, false), forward);
             assert_eq!(told(RangeKind::Rank, start, end, true), reverse);
         }
-        assert_eq!(ZsetRange::Rank(0, -1).places(&[], false), 0..0);
-        assert_eq!(ZsetRange::Rank(0, -1).places(&[], true), 0..0);
+        assert_eq!(ZsetRange::Rank(0, -1).places(&[], false, 0), 0..0);
+        assert_eq!(ZsetRange::Rank(0, -1).places(&[], true, 0), 0..0);
     }
 
     #[test]
@@ -254,7 +275,13 @@ mod tests {
         // Members of several scores, not in the order of their bytes.
         let mixed = [scored(1.0, b"b"), scored(2.0, b"a"), scored(3.0, b"c")];
         let range = ZsetRange::Lex(LexEnd::With(b"b"), LexEnd::Greatest);
-        assert_eq!(range.places(&mixed, false), 0..3);
-        assert_eq!(range.places(&mixed, true), 2..3);
+        assert_eq!(range.places(&mixed, false, 0), 0..3);
+        assert_eq!(range.places(&mixed, true, 0), 2..3);
+        // What is passed by need not be within the range.
+        let range = ZsetRange::Lex(LexEnd::Least, LexEnd::Without(b"b"));
+        assert_eq!(range.places(&mixed, false, 0).len(), 0);
+        let mixed = [scored(1.0, b"a"), scored(2.0, b"c"), scored(3.0, b"aa")];
+        assert_eq!(range.places(&mixed, false, 0), 0..1);
+        assert_eq!(range.places(&mixed, false, 2), 2..3);
     }
 }

@@ -23,6 +23,10 @@ use super::zset_commands::{
 /// command looks at some 100,000 members.
 const NAMED_BYTES_MAX: usize = 1 << 20;
 
+/// Keys that one command counts, at most.
+const NAMED_KEYS_MAX: usize = 1024;
+const TOO_MANY_KEYS: Fault = Fault::Text("ERR a command of sorted sets counts at most 1024 keys");
+
 /// What a command asks of several keys.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) enum ZsetsAsk<'a> {
@@ -91,6 +95,16 @@ struct CombineOptions {
 }
 
 impl<'a> CountedKeys<'a> {
+    /// So many keys from the argument `first` on, if there are so many arguments. Behind them
+    /// stand `behind` others at least.
+    fn read(args: Arguments<'a>, first: usize, count: usize, behind: usize) -> Result<Self, Fault> {
+        match count {
+            _ if count > args.len() - first - behind => Err(SYNTAX),
+            ..=NAMED_KEYS_MAX => Ok(CountedKeys { args, first, count }),
+            _ => Err(TOO_MANY_KEYS),
+        }
+    }
+
     fn all(self) -> impl Iterator<Item = &'a [u8]> + Clone {
         self.args.from(self.first).take(self.count)
     }
@@ -229,14 +243,7 @@ fn read_mpop(args: Arguments<'_>) -> Result<ZsetsAsk<'_>, Fault> {
     };
     let no_keys = Fault::Text("ERR numkeys should be greater than 0");
     let count = positive(args.get(1), no_keys)?;
-    if count > args.len() - 3 {
-        return Err(SYNTAX);
-    }
-    let keys = CountedKeys {
-        args,
-        first: 2,
-        count,
-    };
+    let keys = CountedKeys::read(args, 2, count, 1)?;
     let is = |number: usize, name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
     let side = match () {
         () if is(keys.end(), b"MIN") => Side::Min,
@@ -274,11 +281,8 @@ impl<'a> Combine<'a> {
         if count == 0 {
             return Err(Fault::NoInputKey(command.name));
         }
-        if count > args.len() - first {
-            return Err(SYNTAX);
-        }
         Ok(ZsetsAsk::Combine(Combine {
-            keys: CountedKeys { args, first, count },
+            keys: CountedKeys::read(args, first, count, 0)?,
             operation,
             result,
         }))
@@ -488,4 +492,114 @@ fn in_order(scores: HashMap<&[u8], f64>) -> Vec<Scored<'_>> {
         .collect();
     members.sort_unstable_by(Scored::order);
     members
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Model = BTreeMap<Vec<u8>, f64>;
+
+    fn value_of(model: &Model) -> Option<Vec<u8>> {
+        let mut edit = ZsetEdit::begin(&ZsetView::default(), model.len());
+        model
+            .iter()
+            .for_each(|(member, score)| edit.set(member, *score));
+        edit.encode()
+    }
+
+    fn told(found: &[Scored<'_>]) -> Model {
+        assert!(found.is_sorted_by(|one, other| one.order(other).is_lt()));
+        let pairs = found.iter().map(|it| (it.member.to_vec(), it.score));
+        pairs.collect()
+    }
+
+    fn number(state: &mut u64) -> usize {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(*state >> 33).expect("31 bits")
+    }
+
+    #[test]
+    fn unions_and_their_like_are_what_maps_say() {
+        let mut random = 7;
+        for _ in 0..500 {
+            let count = 1 + number(&mut random) % 4;
+            let models: Vec<Model> = (0..count)
+                .map(|_| {
+                    let members = number(&mut random) % 25;
+                    let member = |at: usize| vec![b'a', u8::try_from(at).expect("few")];
+                    (0..members)
+                        .map(|_| (member(number(&mut random) % 30), 0.25 * members as f64))
+                        .collect()
+                })
+                .collect();
+            let weights: Vec<f64> = (0..count).map(|at| [1.0, -2.0, 0.5][at % 3]).collect();
+            let values: Vec<Option<Vec<u8>>> = models.iter().map(value_of).collect();
+            let sources = || -> Vec<Source<'_>> {
+                let views = values.iter().zip(&weights);
+                let source = |(value, weight): (&Option<Vec<u8>>, &f64)| Source {
+                    weight: *weight,
+                    view: match value.as_deref() {
+                        Some(value) => ZsetView::read(value).unwrap_or_default(),
+                        None => ZsetView::default(),
+                    },
+                };
+                views
+                    .map(|(value, weight)| source((value, weight)))
+                    .collect()
+            };
+            let weighted = |at: usize, member: &Vec<u8>| {
+                models[at].get(member).map(|score| score * weights[at])
+            };
+            let all: Model = models
+                .iter()
+                .flatten()
+                .map(|(it, _)| (it.clone(), 0.0))
+                .collect();
+            for aggregate in [Aggregate::Sum, Aggregate::Min, Aggregate::Max] {
+                let joined = |member: &Vec<u8>| {
+                    let scores = (0..count).filter_map(|at| weighted(at, member));
+                    scores.reduce(|one, other| match aggregate {
+                        Aggregate::Sum => one + other,
+                        Aggregate::Min => one.min(other),
+                        Aggregate::Max => one.max(other),
+                    })
+                };
+                let union_of = all
+                    .keys()
+                    .map(|it| (it.clone(), joined(it).expect("one has it")));
+                let union_of: Model = union_of.collect();
+                assert_eq!(told(&union(sources(), aggregate)), union_of);
+                let is_in_all = |it: &Vec<u8>| models.iter().all(|model| model.contains_key(it));
+                let inter_of: Model = union_of.into_iter().filter(|it| is_in_all(&it.0)).collect();
+                assert_eq!(told(&inter(sources(), aggregate)), inter_of);
+            }
+            let is_first = |it: &Vec<u8>| !models[1..].iter().any(|model| model.contains_key(it));
+            let first = models[0].clone().into_iter();
+            let diff_of: Model = first.filter(|(it, _)| is_first(it)).collect();
+            assert_eq!(told(&diff(&sources())), diff_of);
+        }
+    }
+
+    #[test]
+    fn no_sum_of_infinite_scores_is_no_number() {
+        let infinite = [(b"a".to_vec(), f64::INFINITY)].into_iter().collect();
+        let value = value_of(&infinite).expect("a member");
+        let source = |weight| Source {
+            view: ZsetView::read(&value).expect("good"),
+            weight,
+        };
+        let sum = |weights: [f64; 2]| {
+            let found = union(weights.map(source).into(), Aggregate::Sum);
+            assert_eq!(found, inter(weights.map(source).into(), Aggregate::Sum));
+            found[0].score
+        };
+        assert_eq!(sum([1.0, -1.0]), 0.0);
+        assert_eq!(sum([0.0, 0.0]), 0.0);
+        assert_eq!(sum([1.0, 1.0]), f64::INFINITY);
+    }
 }
