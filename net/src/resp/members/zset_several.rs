@@ -540,16 +540,14 @@ mod tests {
             let weights: Vec<f64> = (0..count).map(|at| [1.0, -2.0, 0.5][at % 3]).collect();
             let values: Vec<Option<Vec<u8>>> = models.iter().map(value_of).collect();
             let sources = || -> Vec<Source<'_>> {
-                let views = values.iter().zip(&weights);
-                let source = |(value, weight): (&Option<Vec<u8>>, &f64)| Source {
-                    weight: *weight,
-                    view: match value.as_deref() {
-                        Some(value) => ZsetView::read(value).unwrap_or_default(),
-                        None => ZsetView::default(),
-                    },
-                };
-                views
-                    .map(|(value, weight)| source((value, weight)))
+                let sources = values.iter().zip(&weights);
+                sources
+                    .map(|(value, &weight)| Source {
+                        view: value
+                            .as_deref()
+                            .map_or_else(ZsetView::default, |it| ZsetView::read(it).expect("good")),
+                        weight,
+                    })
                     .collect()
             };
             let weighted = |at: usize, member: &Vec<u8>| {
