@@ -336,7 +336,13 @@ mod tests {
             // As many as the command takes at the least; a word in front of one is one, too.
             let all = read(syntax);
             let needed = all.iter().filter(|it| !it.is_optional);
-            let least: usize = needed.map(|it| 1 + usize::from(it.token.is_some())).sum();
+            let words = |it: &Argument| match it.kind {
+                "block" => it.parts.len(),
+                _ => 1,
+            };
+            let least: usize = needed
+                .map(|it| words(it) + usize::from(it.token.is_some()))
+                .sum();
             let needs = usize::from(command.arity.unsigned_abs()) - 1;
             let is_container = syntax.is_empty();
             let has_block = syntax.starts_with('(');
