@@ -1,9 +1,10 @@
 """Runs a client of Redis behind a proxy that takes some answers away. Usage:
-lost_answers.py PORT COMMAND... : the command gets the port of the proxy as its last argument.
+lost_answers.py PORT WORD[@READS] COMMAND... : the command gets the port of the proxy as its last
+argument.
 
-A request with KV.APPLY in it reaches the server, and the server answers; then the proxy closes the
-connection in place of the answer, three times in all. So the write was executed, and its client
-does not know that. Ends as the command does, and with 1 if fewer answers were lost.
+A request with the word in it reaches the server, and the server answers; then the proxy closes the
+connection in place of the answer: at the first, second and fifth such request, or at those that
+READS numbers. So the write was executed, and its client does not know that. Ends as the command does, and with 1 if fewer answers were lost.
 """
 
 import socket
@@ -11,8 +12,10 @@ import subprocess
 import sys
 import threading
 
-LOST = (1, 2, 5)  # which reads with the word lose their answer, counted over all connections
-WORD = b"KV.APPLY"
+WORD, _, READS = sys.argv[2].partition("@")
+WORD = WORD.encode()
+# Which reads with the word lose their answer, counted over all connections.
+LOST = [int(read) for read in (READS or "1,2,5").split(",")]
 
 
 class Proxy:
@@ -66,7 +69,7 @@ class Proxy:
 
 proxy = Proxy(int(sys.argv[1]))
 threading.Thread(target=proxy.serve, daemon=True).start()
-code = subprocess.call([*sys.argv[2:], str(proxy.listener.getsockname()[1])])
+code = subprocess.call([*sys.argv[3:], str(proxy.listener.getsockname()[1])])
 if proxy.lost < len(LOST):
     sys.exit(code or f"only {proxy.lost} answers were lost")
 print(f"  with {proxy.lost} lost answers")

@@ -39,7 +39,35 @@ def check_replicas(port):
     r.close()
 
 
+def check_channels(port, protocol):
+    """Messages of all nodes at a subscriber of one, each once."""
+    r = RedisCluster(
+        host="127.0.0.1", port=port, protocol=protocol, decode_responses=True
+    )
+    nodes = r.get_nodes()
+    subscriber = r.pubsub(node=nodes[0])
+    subscriber.subscribe("news")
+    subscriber.psubscribe("n?ws")
+    connections = [redis.Redis(host=node.host, port=node.port) for node in nodes]
+    for number in range(100):
+        for node, connection in enumerate(connections):
+            connection.publish("news", f"{node} {number}")
+    came = {"message": [], "pmessage": []}
+    while any(len(data) < 100 * len(nodes) for data in came.values()):
+        told = subscriber.get_message(ignore_subscribe_messages=True, timeout=20)
+        if told:
+            came[told["type"]].append(told["data"])
+    for data in came.values():
+        for node in range(len(nodes)):
+            of_node = [text for text in data if text.startswith(f"{node} ")]
+            assert of_node == [f"{node} {number}" for number in range(100)]
+    assert subscriber.get_message(timeout=0.2) is None
+    subscriber.close()
+    r.close()
+
+
 for protocol in (2, 3):
     check(int(sys.argv[1]), protocol)
+    check_channels(int(sys.argv[1]), protocol)
 check_replicas(int(sys.argv[1]))
 print(f"redis-py {redis.__version__}: RedisCluster over three nodes")

@@ -10,7 +10,8 @@
 //!  2  1   operation, 12
 //!  3  1   flags: 1 the script is named by its digest, 2 it only reads, 4 the reply is of RESP3,
 //!         8 it uses no keys but those of the item, 16 the arguments are commands of EXEC,
-//!         32 the only argument is a command by itself, 64 it may use any keys of the node
+//!         32 the only argument is a command by itself, 64 it may use any keys of its shard,
+//!         128 it may use any keys of the node
 //!  4  1   how often it has run and found that a key must be read first
 //!  5  1   0
 //!  6  2   the slot of its first key; 65535: no key is known yet
@@ -58,6 +59,7 @@ const FLAG_DECLARED: u8 = 8;
 const FLAG_COMMANDS: u8 = 16;
 const FLAG_COMMAND: u8 = 32;
 const FLAG_NODE: u8 = 64;
+const FLAG_SHARDS: u8 = 128;
 
 /// What scripts of an item have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,8 +108,10 @@ pub enum ScriptAccess {
 pub enum ScriptReach {
     /// Those of one slot.
     Slot,
-    /// Any keys of the node.
+    /// Any keys of the shard that has the first one.
     Node,
+    /// Any keys of the node. It is under way alone on its connection.
+    Shards,
 }
 
 /// One SCRIPT, checked, as a view of its bytes.
@@ -223,9 +227,10 @@ impl<'a> ScriptRequest<'a> {
     /// Which keys it may use.
     #[must_use]
     pub fn reach(&self) -> ScriptReach {
-        match self.has(FLAG_NODE) {
-            true => ScriptReach::Node,
-            false => ScriptReach::Slot,
+        match (self.has(FLAG_SHARDS), self.has(FLAG_NODE)) {
+            (true, _) => ScriptReach::Shards,
+            (false, true) => ScriptReach::Node,
+            (false, false) => ScriptReach::Slot,
         }
     }
 
@@ -301,7 +306,7 @@ fn check_head(head: &[u8; HEAD_BYTES]) -> Result<(), Refusal> {
         return Err(Refusal::Operation(operation));
     }
     let names = flags & (FLAG_DIGEST | FLAG_COMMANDS | FLAG_COMMAND);
-    if flags >= 128 || names.count_ones() > 1 {
+    if names.count_ones() > 1 {
         return Err(Refusal::OperationFlags { operation, flags });
     }
     if usize::from(read_u16(head, 0)) != HEAD_BYTES {
@@ -381,6 +386,7 @@ impl ScriptItem<'_> {
             (FLAG_COMMANDS, self.script == ScriptName::Commands),
             (FLAG_COMMAND, self.script == ScriptName::Command),
             (FLAG_NODE, self.reach == ScriptReach::Node),
+            (FLAG_SHARDS, self.reach == ScriptReach::Shards),
         ];
         head[FLAGS_AT] = flags.iter().filter(|(_, is)| *is).map(|(bit, _)| bit).sum();
         let slot = self.slot.unwrap_or(NO_SLOT);

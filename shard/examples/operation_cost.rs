@@ -728,6 +728,7 @@ fn shard_config() -> ShardConfig {
         hash_seed: 7,
         cleaning: CleaningConfig::default(),
         snapshots: SnapshotPolicy::default(),
+        takes_several_shards: false,
         cluster: None,
     }
 }

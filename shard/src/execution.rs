@@ -19,6 +19,7 @@ mod refusals;
 pub(crate) mod repeats;
 pub(crate) mod scans;
 pub(crate) mod settings;
+pub(crate) mod slice;
 mod tokens;
 mod turn;
 pub(crate) mod verbs;
@@ -30,8 +31,10 @@ use penstock_storage::store::Store;
 use crate::accounts::stats::Stats;
 use crate::chores::Chores;
 use crate::cluster::ClusterMember;
+use crate::execution::slice::Slice;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
+use crate::joint::Joint;
 use crate::keyspaces::Keyspaces;
 use crate::phase::Phase;
 use crate::programs::ProgramRunner;
@@ -50,6 +53,8 @@ pub struct Execution<P: Blocks> {
     pub(crate) phase: Phase,
     pub(crate) store: Store<P>,
     pub(crate) requests: Requests,
+    /// Changes over several shards.
+    pub joint: Joint,
     pub(crate) scans: Scans,
     pub(crate) keyspaces: Keyspaces,
     pub(crate) firing: Firing,
@@ -68,4 +73,6 @@ pub struct Execution<P: Blocks> {
     /// Room for the reply of a script, and for the APPLY that it becomes.
     pub(crate) script_reply: ReplyBuffer,
     pub(crate) script_item: Vec<u8>,
+    /// What the scripts of this event have taken.
+    pub(crate) slice: Slice,
 }

@@ -8,6 +8,8 @@ use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_storage::keyspace::Settings;
 
+use crate::joint::message::JointMail;
+
 /// A connection of one shard; never means another connection later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId {
@@ -44,6 +46,8 @@ pub enum Mail {
     },
     /// Addresses whose logins have failed at another shard: each failure once.
     FailedLogins(Arc<[IpAddr]>),
+    /// Steps of changes over several shards.
+    Joint(JointMail),
 }
 
 /// Keyspaces from another shard.

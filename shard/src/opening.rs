@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::io;
 
+use penstock_net::slot::tag_of;
 use penstock_storage::budget::Budget;
 use penstock_storage::contents::{History, SegmentEnd};
 use penstock_storage::inheritance::InheritedLog;
@@ -33,8 +34,8 @@ use penstock_storage::snapshot::{
     SnapshotReader, load,
 };
 use penstock_storage::store::{PREFETCH_KEYS_MAX, Store};
-use penstock_storage::system_key::is_system;
-use penstock_storage::version::PARTITIONS;
+use penstock_storage::system_key::{is_system, redo_keys};
+use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::accounts::counted::CountedBytes;
 use crate::execution::flush::flush_key;
@@ -385,6 +386,8 @@ pub struct Opened<P: Blocks> {
 }
 
 const TERM_BITS: u32 = 24;
+/// Slots of a partition.
+const PARTITION_SLOTS: u16 = 64;
 
 /// Replays the log of one shard, acts on the verdict and makes the shard.
 ///
@@ -469,9 +472,15 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     store
         .data_mut()
         .find_marks(marks, &|key: &[u8]| hash.home_of(key));
+    let tags = (0..SLOTS / PARTITION_SLOTS).map(|partition| tag_of(partition * PARTITION_SLOTS));
+    let redo = store
+        .data_mut()
+        .find_redo(tags.flat_map(redo_keys), &|key: &[u8]| hash.home_of(key));
+    let mut shard = Shard::after(shard, store, start)
+        .map_err(|partition| OpeningError::StrangeNote { partition })?;
+    shard.execution_mut().joint.found(redo);
     Ok(Opened {
-        shard: Shard::after(shard, store, start)
-            .map_err(|partition| OpeningError::StrangeNote { partition })?,
+        shard,
         recovered,
         files: names,
         inherited_records,

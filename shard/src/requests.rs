@@ -1,6 +1,7 @@
 //! Operations that are not answered yet. They wait for a read or for room, or are on their way to
 //! or from another shard.
 
+mod held;
 pub(crate) mod mailboxes;
 pub(crate) mod parking;
 pub(crate) mod postponed;

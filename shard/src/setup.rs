@@ -59,6 +59,8 @@ pub struct ShardConfig {
     pub cleaning: CleaningConfig,
     /// When to take snapshots of the index.
     pub snapshots: SnapshotPolicy,
+    /// Scripts and transactions may use keys of several shards of a node alone.
+    pub takes_several_shards: bool,
     /// Its part in a cluster; none of a node alone.
     pub cluster: Option<ClusterConfig>,
 }

@@ -13,6 +13,7 @@ mod batch;
 mod completions;
 mod detached;
 mod frames;
+mod joint;
 mod leases;
 mod login;
 mod mailed;
@@ -43,10 +44,12 @@ use crate::chores::Chores;
 use crate::cluster::ClusterMember;
 use crate::event::{Event, Fatal, Outbox};
 use crate::execution::Execution;
+use crate::execution::slice::Slice;
 use crate::execution::verbs::KeyHash;
 use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
 use crate::front::Front;
+use crate::joint::{Joint, JointPlace};
 use crate::keyspaces::{Done, Keyspaces};
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
@@ -106,6 +109,11 @@ impl<P: Blocks> Shard<P> {
         let front = Front::new(&config);
         let execution = Execution {
             requests: Requests::new(mail),
+            joint: Joint::new(JointPlace {
+                shard: config.shard,
+                shards,
+                takes_several: config.takes_several_shards,
+            }),
             scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
             firing: Firing::default(),
@@ -120,6 +128,7 @@ impl<P: Blocks> Shard<P> {
             tracking: Tracking::default(),
             script_reply: ReplyBuffer::default(),
             script_item: Vec::new(),
+            slice: Slice::default(),
             phase: Phase::default(),
             setup: Setup::new(config, store.log().config().record_bytes_max),
             store,
@@ -299,6 +308,10 @@ impl<P: Blocks> Shard<P> {
             Mail::FailedLogins(addresses) => {
                 self.front.logins.failed_elsewhere(step.now.us, &addresses)
             }
+            Mail::Joint(mail) => {
+                let messages = mail.messages.into_iter().map(|it| (mail.from, it));
+                self.execution.joint.inbox.extend(messages);
+            }
             Mail::Taken(mail) => {
                 self.execution.requests.mail.taken(&mail);
                 self.execution.phase.note_progress(true);
@@ -316,6 +329,7 @@ impl<P: Blocks> Shard<P> {
     ) {
         let shard = self.execution.setup.shard();
         if let Some(open) = self.front.sessions.get_open(session) {
+            self.execution.joint.answered((session, request_id));
             write_info_reply(open.output.pieces.written(), request_id, shard, text);
             self.note(session, Lsn(0), 0, outbox);
         }

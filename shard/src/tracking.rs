@@ -5,7 +5,9 @@
 //! notes what changes in a step ([`ChangedKeys`]), and tells it when the step ends. No answer of
 //! the step has left then. While nobody wants to know, a step costs two branches, and a change one.
 
+use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Data, Noted, Store, Writer};
 
 use crate::cluster::ClusterMember;
@@ -19,8 +21,9 @@ pub trait Tracker {
     /// before the step that shows him a value.
     fn is_wanted(&self) -> bool;
 
-    /// A key has changed: it has this expiry now, and this connection has asked for the change.
-    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>);
+    /// A key has changed at this time, in unix milliseconds: it has this expiry now, and this
+    /// connection has asked for the change.
+    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, time_ms: u64);
 
     /// A value of a key was shown that expires then.
     fn shown(&self, key: &[u8], expiry_ms: u64);
@@ -30,6 +33,10 @@ pub trait Tracker {
 
     /// Any key may have changed, and changes may come that nobody tells.
     fn all_changed(&self);
+
+    /// All keys have changed here, and none of them was told: they are flushed, or more than are
+    /// noted one by one.
+    fn all_replaced(&self) {}
 
     /// It is so late, in unix milliseconds. When the next value expires that was shown.
     fn expire(&self, time_ms: u64) -> Option<u64>;
@@ -50,6 +57,8 @@ pub(crate) struct Tracking {
     next_expiry_ms: Option<u64>,
     /// The number of the partitions that this node answers for.
     served: u64,
+    /// Others may write from now on what this node wrote.
+    is_replanned: bool,
 }
 
 impl Tracking {
@@ -65,7 +74,7 @@ impl Tracking {
             data.note_changed_keys(tracker.is_wanted());
             match data.changed_keys() {
                 Some(changed) => changed.asks(None),
-                None => self.next_expiry_ms = None,
+                None => (self.next_expiry_ms, self.is_replanned) = (None, false),
             }
         }
     }
@@ -78,16 +87,19 @@ impl Tracking {
         linked: Option<&ClusterMember<P::Block>>,
         ends_turn: bool,
     ) {
+        if_planted!(
+            Bug::InvalidatedLate,
+            store.data().time_ms().is_multiple_of(2),
+            return
+        );
         if store.data_mut().changed_keys().is_some() {
             self.notify(store, linked, ends_turn);
         }
     }
 
-    /// Any key may have changed for all that this shard knows.
-    pub(crate) fn note_all(data: &mut Data) {
-        if let Some(changed) = data.changed_keys() {
-            changed.note_all();
-        }
+    /// Any key may have changed for all that this shard knows: others write it.
+    pub(crate) fn is_replanned(&mut self) {
+        self.is_replanned = true;
     }
 
     #[cold]
@@ -105,17 +117,23 @@ impl Tracking {
         // What another node writes from now on is not told here.
         let served = linked.map_or(0, ClusterMember::served_changes);
         let serves_others = std::mem::replace(&mut self.served, served) != served;
-        if changed.are_all() || serves_others {
+        let is_replanned = std::mem::take(&mut self.is_replanned);
+        if changed.are_all() || serves_others || is_replanned {
             tracker.all_changed();
+        }
+        if changed.are_all() {
+            tracker.all_replaced();
         }
         for (key, noted) in changed.notes() {
             match noted {
-                Noted::Changed { expiry_ms, writer } => tracker.changed(key, expiry_ms, writer),
+                Noted::Changed { expiry_ms, writer } => {
+                    tracker.changed(key, expiry_ms, writer, time_ms);
+                }
                 Noted::Shown { expiry_ms } => tracker.shown(key, expiry_ms),
             }
         }
         changed.clear();
-        if ends_turn {
+        if ends_turn && !is_planted(Bug::ExpiryUntold) {
             self.next_expiry_ms = tracker.expire(time_ms);
         }
     }

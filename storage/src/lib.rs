@@ -41,7 +41,7 @@ mod types;
 
 pub use format::{
     checksum, contents, direct_part, extension, frame, head, horizon, layout, reached, record,
-    segment, spare, summary, system_key, token,
+    redo, segment, spare, summary, system_key, token,
 };
 pub use memory::{budget, cache, index, timers};
 pub use recovery::snapshot;

@@ -126,6 +126,15 @@ planted_bugs! {
     /// A batch that was interrupted by a full log starts again at its first item.
     RepeatInterruptedBatch = "repeat-interrupted-batch",
 
+    /// A change over several shards is decided before all of them have room for it.
+    DecideBeforeReady = "decide-before-ready",
+    /// The redo record of a change over several shards goes before all parts are made.
+    CloseBeforeApplied = "close-before-applied",
+    /// Operations pass the claims of changes over several shards.
+    ForgetClaim = "forget-claim",
+    /// Changes over several shards are decided between the questions of a backup.
+    DecideBesideBackup = "decide-beside-backup",
+
     // Planted by somebody who had not seen the simulator or any test.
 
     /// A frame counts as durable although one before it is still being written.
@@ -382,4 +391,35 @@ planted_bugs! {
     SnapshotWithoutTimers = "snapshot-without-timers",
     /// Cleaning takes an armed key that has expired for one whose time is over.
     CleanUnfired = "clean-unfired",
+
+    // Planted with the visits of clients of Redis.
+
+    /// A start replays a group without its last record.
+    GroupInPart = "group-in-part",
+    /// A copy by cleaning counts as a record of its group.
+    CopyOfGroup = "copy-of-group",
+    /// What a script has staged is kept although the script failed.
+    ScriptKeepsFailed = "script-keeps-failed",
+    /// The answer of a script that changes nothing does not wait for what it shows.
+    ScriptUngated = "script-ungated",
+    /// A watched key that came and went since counts as unchanged.
+    WatchForgetsRemoved = "watch-forgets-removed",
+    /// A start overlooks the marks of flushes.
+    FlushForgottenByStart = "flush-forgotten-by-start",
+    /// A snapshot leaves the marks of flushes out.
+    FlushForgottenBySnapshot = "flush-forgotten-by-snapshot",
+    /// Cleaning moves the mark of a flush although what it hides stands before it.
+    FlushMarkMoved = "flush-mark-moved",
+    /// Who does not find a key does not wait for the flush that took it away.
+    FlushUngated = "flush-ungated",
+    /// Nobody who tracks keys is told of a flush.
+    FlushUntold = "flush-untold",
+    /// Changes are told in a later step than the one that made them.
+    InvalidatedLate = "invalidated-late",
+    /// Nobody who tracks keys is told of expiries.
+    ExpiryUntold = "expiry-untold",
+    /// What a script has read is not tracked.
+    ScriptReadUntracked = "script-read-untracked",
+    /// The token that is a text is kept for a horizon from its own time, and not from its write.
+    TextKeptFromSent = "text-kept-from-sent",
 }

@@ -1,5 +1,6 @@
 // A ticket sale with go-redis: 60 buyers want 20 tickets, each may have one, and each asks twice, as
-// a client does that got no answer. Usage: sale PORT, or sale PORT PORT... for nodes of a cluster
+// a client does that got no answer. Usage: sale PORT, or sale PORT PORT... for nodes of a cluster, or
+// sale once PORT for single writes that count once
 //
 // go-redis sends a command again by itself when its answer is lost, three times at most, and a DECR
 // counts each time. So each purchase has a token. To have go-redis send nothing twice:
@@ -90,6 +91,10 @@ func connect(ports []string) redis.UniversalClient {
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	if os.Args[1] == "once" {
+		sellOnce(ctx, connect(os.Args[2:]))
+		return
+	}
 	r := connect(os.Args[1:])
 	defer r.Close()
 	check(r.Set(ctx, sale+":stock", tickets, 0).Err() == nil, "the stock was not set")

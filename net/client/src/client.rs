@@ -6,7 +6,7 @@ use std::time::Duration;
 use penstock_net::frame::Opcode;
 use penstock_net::hello::ServerHello;
 use penstock_net::level::AckLevel;
-use penstock_net::program::SCHEMA_ASKED;
+use penstock_net::program::{BACKUP_ASKS, SCHEMA_ASKED};
 use penstock_net::reply::text_of;
 use penstock_net::request::{Ask, Condition, Expiry, MemberRead, Token};
 use penstock_net::scan::ScanRequest;
@@ -224,6 +224,12 @@ impl Client {
     /// The server's state as JSON.
     pub fn info(&self) -> Pending<String> {
         self.driver.ask_frame(Opcode::Info, &[], info_of)
+    }
+
+    /// The same for a backup: the server decides no change over several shards for a moment, and
+    /// says how many are on their way. A server that is older is [`ClientError::Refused`].
+    pub fn info_for_backup(&self) -> Pending<String> {
+        self.driver.ask_frame(Opcode::Info, &BACKUP_ASKS, info_of)
     }
 
     /// The layouts and programs of the server as JSON. A server that is older than programs is

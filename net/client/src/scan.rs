@@ -6,6 +6,7 @@ use crate::answers::Value;
 use crate::operation::{Answer, ClientError, FromAnswer};
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
+use penstock_net::status::Status;
 
 /// Some keys, in the order of their slots and hashes: to a caller they are in no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Entry {
     pub key: Bytes,
     /// Its version.
     pub version: Version,
-    /// Its value, if it was asked for and has room in a page.
+    /// Its value, if it was asked for and the key has no members.
     pub value: Option<Bytes>,
 }
 
@@ -101,7 +102,13 @@ impl<S: Scanned> Scan<S> {
         if !self.wants_values || entry.value.is_some() {
             return Ok(Some(entry));
         }
-        let value = self.store.value(&entry.key)?;
+        let value = match self.store.value(&entry.key) {
+            // It has members, which no verb of this protocol reads.
+            Err(ClientError::Refused(answer)) if answer.status == Status::WrongType => {
+                return Ok(Some(entry));
+            }
+            value => value?,
+        };
         Ok(value.map(|Value { bytes, version }| Entry {
             key: entry.key,
             version,

@@ -307,10 +307,7 @@ impl<'a> Step<'_, 'a> {
                 holds(test.holds(actual, other), bits_of(actual))
             }
             Action::Change(change, at, operand) => self.change(change, at, operand, keys, told),
-            Action::Put { start, len } => {
-                keys.put(self.key, self.request.value(start, len))?;
-                Ok(())
-            }
+            Action::Put { start, len } => Ok(keys.put(self.key, self.request.value(start, len))?),
             Action::Start { start, len } => {
                 if keys.value(self.key).is_some() {
                     plain_value(keys, self.key)?;
@@ -324,15 +321,7 @@ impl<'a> Step<'_, 'a> {
                 keys.put_keeping(self.key, self.request.value(start, len))?;
                 Ok(())
             }
-            Action::PutHead { start, len } => {
-                keys.put_head(self.key, self.request.value(start, len))?;
-                Ok(())
-            }
-            Action::ReplaceHead { start, len } => {
-                self.found(keys)?;
-                keys.replace_head(self.key, self.request.value(start, len))?;
-                Ok(())
-            }
+            Action::PutHead { .. } | Action::ReplaceHead { .. } => self.give_members(action, keys),
             Action::Delete => {
                 self.found(keys)?;
                 keys.delete(self.key);
@@ -401,6 +390,21 @@ impl<'a> Step<'_, 'a> {
             self.store(at, after, keys);
         }
         told.extend_from_slice(&bits_of(after).to_le_bytes());
+        Ok(())
+    }
+
+    /// Gives a key a value with members.
+    fn give_members(&self, action: Action, keys: &mut impl ApplyKeys<'a>) -> Result<(), Cause> {
+        match action {
+            Action::PutHead { start, len } => {
+                keys.put_head(self.key, self.request.value(start, len))?;
+            }
+            Action::ReplaceHead { start, len } => {
+                self.found(keys)?;
+                keys.replace_head(self.key, self.request.value(start, len))?;
+            }
+            _ => unreachable!("it gives no members"),
+        }
         Ok(())
     }
 

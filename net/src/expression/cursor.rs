@@ -13,18 +13,34 @@ pub struct ExpressionError {
 
 impl fmt::Display for ExpressionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rest = &self.text[self.column..];
-        write!(f, "{:?}, column {}: ", self.text, self.column())?;
-        match rest.is_empty() {
-            true => write!(f, "it ends where {} is expected", self.allowed),
-            false => write!(f, "found {rest:?}, allowed is {}", self.allowed),
-        }
+        f.write_str(&self.brief(usize::MAX))
     }
 }
 
 impl std::error::Error for ExpressionError {}
 
 impl ExpressionError {
+    /// The same for who has sent the text: it shows so many bytes of it at most.
+    #[must_use]
+    pub fn brief(&self, bytes_max: usize) -> String {
+        let begin = |text: &str| {
+            let end = text.floor_char_boundary(bytes_max / 2);
+            match end < text.len() {
+                true => format!("{:?}...", &text[..end]),
+                false => format!("{text:?}"),
+            }
+        };
+        let (text, rest) = (begin(&self.text), &self.text[self.column..]);
+        let (column, allowed) = (self.column(), &self.allowed);
+        match rest.is_empty() {
+            true => format!("{text}, column {column}: it ends where {allowed} is expected"),
+            false => {
+                let rest = begin(rest);
+                format!("{text}, column {column}: found {rest}, allowed is {allowed}")
+            }
+        }
+    }
+
     /// The first character that cannot be read, from 1.
     pub fn column(&self) -> usize {
         self.text[..self.column].chars().count() + 1

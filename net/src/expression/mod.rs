@@ -398,4 +398,20 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_brief_error_shows_no_more_of_a_long_text_than_it_may() {
+        let long = format!("exists else {}", "\u{e9}".repeat(1000));
+        let error = parse_step_of_only_key(&long).unwrap_err();
+        assert!(error.to_string().contains(&long));
+        let brief = error.brief(128);
+        let shown = brief.matches('\u{e9}').count() * 2;
+        assert!((80..=128).contains(&shown), "{brief}");
+        assert!(
+            brief.contains("a reason, 1..255") && brief.contains("column 13"),
+            "{brief}"
+        );
+        let short = parse_step_of_only_key("exists else 0").unwrap_err();
+        assert_eq!(short.brief(128), short.to_string());
+    }
 }

@@ -6,7 +6,7 @@ use crate::link::message::LinkMessage;
 
 pub use crate::link::limits::{
     LINK_FRAME_BYTES_BEFORE_PROOF_MAX, LINK_VERSION, LINK_VERSION_LEVEL_ALL,
-    LINK_VERSION_MANY_PARTS, LINK_VERSION_MAX, LINK_VERSION_MEMBERS,
+    LINK_VERSION_MANY_PARTS, LINK_VERSION_MAX, LINK_VERSION_MEMBERS, LINK_VERSION_PUBLISH,
 };
 
 /// Bytes of a frame before its body.

@@ -8,8 +8,11 @@ pub const LINK_VERSION_LEVEL_ALL: u8 = 3;
 /// From this version of the link on the node understands records of more than nine parts, and
 /// tokens with more than 64 numbers. The frames are those of [`LINK_VERSION`].
 pub const LINK_VERSION_MANY_PARTS: u8 = 4;
+/// From this version of the link on the node takes connections for messages of channels. The frames
+/// of records are those of [`LINK_VERSION`].
+pub const LINK_VERSION_PUBLISH: u8 = 5;
 /// From this version of the link on the node understands values with members. The frames of records
-/// are those of [`LINK_VERSION`]. Version 5 is about messages of channels alone.
+/// are those of [`LINK_VERSION`].
 pub const LINK_VERSION_MEMBERS: u8 = 6;
 /// The highest version of the link.
 pub const LINK_VERSION_MAX: u8 = LINK_VERSION_MEMBERS;

@@ -6,6 +6,7 @@ use crate::link::course::{Begin, Close, Handover, Join, Open, State};
 use crate::link::fault::LinkFault;
 use crate::link::handshake::{Hello, PROOF_BYTES, Proof, Welcome};
 use crate::link::heartbeat::{Confirm, Heartbeat};
+use crate::link::publish::Publish;
 use crate::link::records::Records;
 use crate::link::refused::Refused;
 use crate::link::rewind::{Rewind, Rewound};
@@ -51,6 +52,8 @@ pub enum LinkMessage<'a> {
     Heartbeat(Heartbeat<'a>),
     /// See [`Confirm`].
     Confirm(Confirm),
+    /// See [`Publish`]. On a connection of its own.
+    Publish(Publish<'a>),
 }
 
 const HELLO: u8 = 1;
@@ -70,6 +73,7 @@ const HANDOVER: u8 = 13;
 const CLOSE: u8 = 14;
 const HEARTBEAT: u8 = 15;
 const CONFIRM: u8 = 16;
+const PUBLISH: u8 = 17;
 
 impl<'a> LinkMessage<'a> {
     /// Its name in `LINK.md`.
@@ -92,6 +96,7 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Close(_) => "CLOSE",
             LinkMessage::Heartbeat(_) => "HEARTBEAT",
             LinkMessage::Confirm(_) => "CONFIRM",
+            LinkMessage::Publish(_) => "PUBLISH",
         }
     }
 
@@ -115,6 +120,7 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Close(_) => CLOSE,
             LinkMessage::Heartbeat(_) => HEARTBEAT,
             LinkMessage::Confirm(_) => CONFIRM,
+            LinkMessage::Publish(_) => PUBLISH,
         }
     }
 
@@ -140,6 +146,7 @@ impl<'a> LinkMessage<'a> {
             CLOSE => Close::read(body).map(LinkMessage::Close),
             HEARTBEAT => Heartbeat::read(body).map(LinkMessage::Heartbeat),
             CONFIRM => Confirm::read(body).map(LinkMessage::Confirm),
+            PUBLISH => Publish::read(body).map(LinkMessage::Publish),
             _ => Err(LinkFault::Kind(kind)),
         }
     }
@@ -162,6 +169,7 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Close(close) => close.put(out),
             LinkMessage::Heartbeat(heartbeat) => heartbeat.put(out),
             LinkMessage::Confirm(confirm) => confirm.put(out),
+            LinkMessage::Publish(publish) => publish.put(out),
         }
     }
 }

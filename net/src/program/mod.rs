@@ -14,6 +14,7 @@
 
 mod id;
 mod instance;
+mod names;
 mod request;
 mod table;
 mod template;
@@ -21,7 +22,8 @@ mod template;
 pub use id::{ProgramId, ProgramIdTextError};
 pub(crate) use instance::write_run;
 pub use instance::{Run, RunArgument};
+pub use names::AnswerNames;
 pub(crate) use request::HEAD_BYTES as RUN_HEAD_BYTES;
 pub use request::{RUN, RunRequest};
-pub use table::{NamedLayout, Programs, SCHEMA_ASKED, ServedSchema};
+pub use table::{BACKUP_ASKS, NamedLayout, Programs, SCHEMA_ASKED, ServedSchema};
 pub use template::{Argument, ArgumentKind, Blank, Program, ProgramParts};

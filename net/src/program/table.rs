@@ -70,6 +70,9 @@ impl Programs {
 /// The body of an INFO that asks for the schema.
 pub const SCHEMA_ASKED: [u8; 8] = 1u64.to_le_bytes();
 
+/// The body of an INFO of a backup: for a moment nothing is decided that concerns several shards.
+pub const BACKUP_ASKS: [u8; 8] = 2u64.to_le_bytes();
+
 /// A layout and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedLayout {

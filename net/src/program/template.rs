@@ -1,11 +1,14 @@
 //! A program: the instructions and the data of an APPLY with blanks that arguments fill.
 
+use std::sync::Arc;
+
 use crate::apply::{APPLY, ApplyInstruction, ApplyRequest};
 use crate::batch::{padded, read_u32, read_u64};
 use crate::instruction::{FieldType, INSTRUCTION_BYTES};
 use crate::limits::{PROGRAM_ARGUMENTS_MAX, VALUE_BYTES_HARD_MAX};
 use crate::program::id::{Hash, ProgramId};
 use crate::program::instance::{Run, RunArgument};
+use crate::program::names::AnswerNames;
 use crate::program::request::RunRequest;
 use crate::refusal::{Refusal, ShownName};
 
@@ -109,6 +112,8 @@ pub struct Program {
     parts: ProgramParts,
     /// The instructions as they stand in an item.
     encoded: Vec<u8>,
+    /// What people call them.
+    names: Option<Arc<AnswerNames>>,
 }
 
 /// An argument that was read.
@@ -137,6 +142,7 @@ impl Program {
             id: id_of(&parts, &encoded),
             parts,
             encoded,
+            names: None,
         };
         program.assert_blanks();
         for takes_greatest in [false, true] {
@@ -147,6 +153,19 @@ impl Program {
             ApplyRequest::read(&item, value_bytes_max)?;
         }
         Ok(program)
+    }
+
+    /// The same with the words of its instructions, which are none of its meaning.
+    #[must_use]
+    pub fn with_names(mut self, names: AnswerNames) -> Self {
+        self.names = Some(Arc::new(names));
+        self
+    }
+
+    /// The words of its instructions, if they are known.
+    #[must_use]
+    pub fn names(&self) -> Option<&Arc<AnswerNames>> {
+        self.names.as_ref()
     }
 
     /// The id.

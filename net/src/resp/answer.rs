@@ -1,8 +1,10 @@
 //! From the answer of an item to the reply of its command.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
-use crate::apply::Decimal;
+use crate::apply::{Decimal, NumberKind};
+use crate::program::AnswerNames;
 use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, PlainReply, ReplyItem};
 use crate::scan::{ScanEntry, ScanPage, ScanValue};
 use crate::status::Status;
@@ -24,6 +26,8 @@ pub(super) enum Fold {
     Written,
     /// The value.
     Value,
+    /// The value as one of several: none of a key with members.
+    Element,
     /// `OK`, or no value if a condition did not hold.
     Set,
     /// 1, or 0 if a condition did not hold.
@@ -43,8 +47,8 @@ pub(super) enum Fold {
     Ttl(TtlForm),
     /// INCREX by so much: what the number is, and what was added.
     Increased(i64),
-    /// KV.APPLY.
-    Apply,
+    /// KV.APPLY and KV.RUN, with names if the connection wants them.
+    Apply(Option<Arc<AnswerNames>>),
     /// The answer of a script or of commands that run together, which is a reply.
     Script,
     /// At how many nodes all writes are: so many less those that lack some of them.
@@ -87,8 +91,8 @@ impl Fold {
                 Some(number) => replies.integer(number.cast_signed()),
                 None => return false,
             },
-            (Fold::Value, true) => lines.bulk(plain.value, replies),
-            (Fold::Value | Fold::Set, false) => replies.null(),
+            (Fold::Value | Fold::Element, true) => lines.bulk(plain.value, replies),
+            (Fold::Value | Fold::Element | Fold::Set, false) => replies.null(),
             (Fold::Set, true) => replies.simple("OK"),
             (Fold::Flag | Fold::Sum, is_ok) => replies.integer(is_ok.into()),
             _ => return false,
@@ -119,7 +123,7 @@ pub(super) fn write(
     let status = item.head.status;
     match fold {
         Fold::Increased(by) => return increased(*by, told, slot, replies),
-        Fold::Apply => return applied(told, slot, replies),
+        Fold::Apply(names) => return applied(names.as_deref(), told, slot, replies),
         Fold::Nodes(_) => {
             note_nodes(fold, sum, told);
             return end_fold(fold, *sum, replies);
@@ -131,13 +135,14 @@ pub(super) fn write(
         Fold::Script if status == Status::TooLarge => {
             return replies.error(&[b"ERR nothing was executed: ", item.value].concat());
         }
+        Fold::Element if status == Status::WrongType => return replies.null(),
         _ if !is_good(status) => return failed(told, slot, replies),
         _ => {}
     }
     let is_ok = status == Status::Ok;
     match fold {
-        Fold::Value if is_ok => replies.bulk(item.value),
-        Fold::Value => replies.null(),
+        Fold::Value | Fold::Element if is_ok => replies.bulk(item.value),
+        Fold::Value | Fold::Element => replies.null(),
         Fold::Script if is_ok => replies.raw(item.value),
         Fold::Script => replies
             .error(b"TRYAGAIN nothing was executed: a key of the script has changed while it ran"),
@@ -170,7 +175,7 @@ pub(super) fn write(
         Fold::Scan {
             pattern, of_type, ..
         } => page((pattern.as_deref(), *of_type), told, replies),
-        Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
+        Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply(_) | Fold::Nodes(_) => {}
     }
 }
 
@@ -281,7 +286,7 @@ fn increased(by: i64, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
 }
 
 /// What an APPLY tells.
-fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
+fn applied(names: Option<&AnswerNames>, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
     let (item, head) = (told.item, &told.item.head);
     let numbers = match head.status {
         Status::Ok | Status::GuardFailed => item.value.as_chunks::<8>().0,
@@ -293,7 +298,7 @@ fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
         Status::Denied => return replies.error(&[b"NOPERM ", item.value].concat()),
         _ => return failed(told, slot, replies),
     };
-    replies.map(6);
+    replies.map(if names.is_some() { 8 } else { 6 });
     replies.bulk(b"status");
     replies.bulk(head.status.name().as_bytes());
     replies.bulk(b"numbers");
@@ -317,6 +322,44 @@ fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
     replies.bulk(&text[..len]);
     replies.bulk(b"replayed");
     replies.integer((head.flags & ITEM_FLAG_REPLAYED != 0).into());
+    if let Some(names) = names {
+        named(names, item, numbers, replies);
+    }
+}
+
+/// The numbers of an answer by their names, and the words of the instruction that failed.
+fn named(
+    names: &AnswerNames,
+    item: &ReplyItem<'_>,
+    numbers: &[[u8; 8]],
+    replies: &mut Replies<'_>,
+) {
+    let instruction = usize::from(item.head.instruction);
+    let mut fields: Vec<(&str, Option<NumberKind>)> = match item.head.status {
+        Status::Ok => names.told().collect(),
+        _ => names
+            .seen(instruction)
+            .map(|(name, kind)| (name, Some(kind)))
+            .into_iter()
+            .collect(),
+    };
+    fields.truncate(numbers.len());
+    replies.bulk(b"fields");
+    replies.map(fields.len());
+    for ((name, kind), bits) in fields.iter().zip(numbers) {
+        replies.bulk(name.as_bytes());
+        let bits = u64::from_le_bytes(*bits);
+        let number = kind.map_or(i128::from(bits), |kind| kind.number(bits));
+        match i64::try_from(number) {
+            Ok(number) => replies.integer(number),
+            Err(_) => replies.bulk(number.to_string().as_bytes()),
+        }
+    }
+    replies.bulk(b"text");
+    match names.text(instruction) {
+        Some(text) if item.head.status != Status::Ok => replies.bulk(text.as_bytes()),
+        _ => replies.null(),
+    }
 }
 
 /// The error of an item that was not executed as asked.

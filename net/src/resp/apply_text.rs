@@ -10,16 +10,46 @@
 use crate::apply::{Apply, ApplyKey};
 use crate::expression::{Literal, NamedKey, PutWay, Step, parse_step};
 use crate::limits::{APPLY_KEYS_MAX, instructions_max};
+use crate::program::AnswerNames;
 use crate::request::Token;
 
 use super::named_keys::NamedKeys;
 use super::parser::Arguments;
+use super::words::SHOWN_BYTES_MAX;
+
+/// A KV.APPLY that was read.
+#[derive(Debug)]
+pub(super) struct ReadApply {
+    pub(super) apply: Apply,
+    /// The token that it names.
+    pub(super) token: Option<Token>,
+    /// Of each instruction the argument that it comes from. Effects of an expiry have that of the
+    /// first of them.
+    arguments: Vec<usize>,
+}
+
+impl ReadApply {
+    /// The words of its instructions, which are those of `args`.
+    pub(super) fn names(&self, args: Arguments<'_>) -> AnswerNames {
+        let text = |number: usize| {
+            let argument = self.arguments.get(number)?;
+            std::str::from_utf8(args.get(*argument)).ok()
+        };
+        AnswerNames::new(self.apply.instructions(), text)
+    }
+
+    /// The instructions that were added since come from this argument.
+    fn come_from(&mut self, argument: usize) {
+        let count = self.apply.instructions().len();
+        self.arguments.resize(count, argument);
+    }
+}
 
 /// Reads a KV.APPLY, and the token that it names.
 ///
 /// # Errors
 /// The error of RESP.
-pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), Vec<u8>> {
+pub(super) fn read_apply(args: Arguments<'_>) -> Result<ReadApply, Vec<u8>> {
     let named = NamedKeys::read(args, 1, APPLY_KEYS_MAX)?;
     let (keys, mut next) = (named.all(), named.next);
     let names: Vec<NamedKey> = (1..=keys.len())
@@ -28,14 +58,20 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
             key: String::new(),
         })
         .collect();
-    let mut apply = Apply::new();
-    let handles: Vec<ApplyKey> = keys.iter().map(|key| apply.key(key)).collect();
+    let mut read = ReadApply {
+        apply: Apply::new(),
+        token: named.token,
+        arguments: Vec::new(),
+    };
+    let handles: Vec<ApplyKey> = keys.iter().map(|key| read.apply.key(key)).collect();
+    let mut armed_by = 0;
     let mut armed: Option<u8> = None;
     let mut effects: Vec<Step> = Vec::new();
     let max = instructions_max(keys.len());
     while next < args.len() {
         // Whatever follows makes them more.
-        check_count(apply.instructions().len().max(effects.len()), max)?;
+        check_count(read.apply.instructions().len().max(effects.len()), max)?;
+        let argument = next;
         let text = std::str::from_utf8(args.get(next))
             .map_err(|_| b"ERR an instruction is text in UTF-8".to_vec())?;
         next += 1;
@@ -44,9 +80,11 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
             false => parse_step(text, &names),
             true => parse_step(&format!("{text} text:"), &names),
         };
-        let mut step = step.map_err(|error| format!("ERR {error}").into_bytes())?;
+        let mut step =
+            step.map_err(|error| format!("ERR {}", error.brief(SHOWN_BYTES_MAX)).into_bytes())?;
         if wants_value {
             if next >= args.len() {
+                let text = &text[..text.floor_char_boundary(SHOWN_BYTES_MAX)];
                 let text = format!("ERR '{text}': the value is to be the next argument");
                 return Err(text.into_bytes());
             }
@@ -56,20 +94,24 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
         match step {
             Step::OnExpiry { key, effect } => {
                 if armed != Some(key) {
-                    arm(&mut apply, &handles, armed.take(), &mut effects)?;
-                    armed = Some(key);
+                    arm(&mut read.apply, &handles, armed.take(), &mut effects)?;
+                    read.come_from(armed_by);
+                    (armed, armed_by) = (Some(key), argument);
                 }
                 effects.extend(effect.map(|effect| *effect));
             }
             step => {
-                arm(&mut apply, &handles, armed.take(), &mut effects)?;
-                add(&mut apply, &handles, step)?;
+                arm(&mut read.apply, &handles, armed.take(), &mut effects)?;
+                read.come_from(armed_by);
+                add(&mut read.apply, &handles, step)?;
+                read.come_from(argument);
             }
         }
     }
-    arm(&mut apply, &handles, armed, &mut effects)?;
-    check_count(apply.instructions().len(), max)?;
-    Ok((apply, named.token))
+    arm(&mut read.apply, &handles, armed, &mut effects)?;
+    read.come_from(armed_by);
+    check_count(read.apply.instructions().len(), max)?;
+    Ok(read)
 }
 
 fn check_count(instructions: usize, max: usize) -> Result<(), Vec<u8>> {

@@ -232,10 +232,15 @@ pub(super) fn line_of(client: &Client, host: &dyn Host) -> String {
         }
     };
     let redirect = redirect.map_or_else(|| "-1".to_string(), |id| id.to_string());
-    let flags = match kind_of(client) {
-        ClientKind::PubSub => format!("P{tracks}"),
-        ClientKind::Normal | ClientKind::Replication if tracks.is_empty() => "N".to_string(),
-        ClientKind::Normal | ClientKind::Replication => tracks.to_string(),
+    let subscribes = if kind_of(client) == ClientKind::PubSub {
+        "P"
+    } else {
+        ""
+    };
+    let held = if client.is_held { "b" } else { "" };
+    let flags = match [subscribes, held, tracks].concat() {
+        none if none.is_empty() => "N".to_string(),
+        flags => flags,
     };
     let [channels, patterns, shard_channels] = client.subscriptions;
     format!(

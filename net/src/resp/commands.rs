@@ -165,7 +165,14 @@ fn categories(command: &Command) -> Vec<&'static str> {
         "pubsub" if command.id != Name::PubSub => categories.push("@pubsub"),
         _ => {}
     }
+    let is_admin = has("admin");
+    if is_admin {
+        categories.push("@admin");
+    }
     categories.push(if has("fast") { "@fast" } else { "@slow" });
+    if is_admin {
+        categories.push("@dangerous");
+    }
     match command.group {
         "connection" => categories.push("@connection"),
         "transactions" => categories.push("@transaction"),

@@ -1,6 +1,8 @@
-//! CONFIG: what tools ask for, as the server has it. Nothing is set while it serves.
+//! CONFIG: what tools ask for, as the server has it. While it serves, keyspace notifications alone
+//! are set.
 
 use super::host::{Facts, Host};
+use super::notifications::Notifications;
 use super::parser::Arguments;
 use super::pattern::Pattern;
 use super::reply::Replies;
@@ -12,12 +14,12 @@ const HELP: [&str; 6] = [
     "GET <pattern>",
     "    Return parameters matching the glob-like <pattern> and their values.",
     "SET <directive> <value>",
-    "    Taken if the value is the one that holds; nothing is set while the server runs.",
+    "    Taken if the value is the one that holds, and of notify-keyspace-events K, E and x.",
     "RESETSTAT",
     "    Reset statistics reported by the INFO command.",
 ];
 
-/// The setting of keyspace notifications, which are not there.
+/// The setting of keyspace notifications.
 const NOTIFICATIONS: &str = "notify-keyspace-events";
 
 /// Settings and their values.
@@ -29,11 +31,11 @@ pub(super) fn answer(
     host: &dyn Host,
     replies: &mut Replies<'_>,
 ) {
-    let settings = || settings(&host.facts(), bulk_bytes_max);
+    let settings = || settings(&host.facts(), host.notifications(), bulk_bytes_max);
     let name = args.get(1).to_ascii_lowercase();
     match (&name[..], args.len()) {
         (b"get", 3..) => get(args, &settings(), replies),
-        (b"set", 4..) if args.len().is_multiple_of(2) => set(args, &settings(), replies),
+        (b"set", 4..) if args.len().is_multiple_of(2) => set(args, &settings(), host, replies),
         (b"resetstat", 2) => {
             host.forget_counts();
             replies.simple("OK");
@@ -48,7 +50,7 @@ pub(super) fn answer(
     }
 }
 
-fn settings(facts: &Facts, bulk_bytes_max: usize) -> Settings {
+fn settings(facts: &Facts, notifications: Notifications, bulk_bytes_max: usize) -> Settings {
     let is_always = facts.durability == "disk";
     vec![
         (
@@ -61,7 +63,7 @@ fn settings(facts: &Facts, bulk_bytes_max: usize) -> Settings {
         ("maxclients", facts.clients_max.to_string()),
         ("maxmemory", facts.memory_max.to_string()),
         ("maxmemory-policy", "noeviction".to_string()),
-        (NOTIFICATIONS, String::new()),
+        (NOTIFICATIONS, notifications.letters()),
         ("port", facts.port.to_string()),
         ("proto-max-bulk-len", bulk_bytes_max.to_string()),
         ("save", String::new()),
@@ -94,17 +96,25 @@ fn get(args: Arguments<'_>, settings: &Settings, replies: &mut Replies<'_>) {
 }
 
 /// What holds already may be set: tools and frameworks do so as they begin.
-fn set(args: Arguments<'_>, settings: &Settings, replies: &mut Replies<'_>) {
+fn set(args: Arguments<'_>, settings: &Settings, host: &dyn Host, replies: &mut Replies<'_>) {
+    let mut notifications = None;
     for number in (2..args.len()).step_by(2) {
         let name = args.get(number);
         let is = |(known, _): &&(&str, String)| name.eq_ignore_ascii_case(known.as_bytes());
         let text = match settings.iter().find(is) {
+            Some((known, _)) if *known == NOTIFICATIONS => {
+                match Notifications::read(args.get(number + 1)) {
+                    Ok(read) => {
+                        notifications = Some(read);
+                        continue;
+                    }
+                    Err(why) => format!(
+                        "ERR CONFIG SET failed (possibly related to argument '{known}') - {why}"
+                    )
+                    .into_bytes(),
+                }
+            }
             Some((_, value)) if value.as_bytes() == args.get(number + 1) => continue,
-            Some((known, _)) if *known == NOTIFICATIONS => format!(
-                "ERR CONFIG SET failed (possibly related to argument '{known}') - this server has \
-                 no keyspace notifications: CLIENT TRACKING tells of keys that change"
-            )
-            .into_bytes(),
             Some((known, value)) => format!(
                 "ERR CONFIG SET failed (possibly related to argument '{known}') - can't set \
                  immutable config: it is '{value}' until the server starts with another one"
@@ -116,6 +126,10 @@ fn set(args: Arguments<'_>, settings: &Settings, replies: &mut Replies<'_>) {
             }
         };
         return replies.error(&text);
+    }
+    // All that is named, or nothing.
+    if let Some(notifications) = notifications {
+        host.notify(notifications);
     }
     replies.simple("OK");
 }

@@ -1,6 +1,8 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod debug;
+mod ending;
 mod flush;
 mod held;
 mod keyed;
@@ -8,6 +10,7 @@ mod login;
 mod multi;
 mod own;
 mod pages;
+mod paused;
 mod repeats;
 mod script;
 mod shaped;
@@ -49,7 +52,9 @@ use super::table::{self, Name};
 use super::under_way::UnderWay;
 use super::watch::Watched;
 use super::words;
+use ending::Ending;
 use multi::{Queue, not_behind_multi};
+use paused::is_of_pauses;
 use subscribed::{Pauses, Subscribed};
 use tracking::Asked;
 
@@ -107,7 +112,7 @@ struct Talk {
     /// Frames that were given and not answered whole: the first item and how many.
     frames: VecDeque<(u64, usize)>,
     pauses: Pauses,
-    is_ending: bool,
+    ending: Ending,
     /// No command has come yet: the client may speak another protocol.
     is_new: bool,
 }
@@ -162,7 +167,7 @@ impl Conversation {
                 out: Vec::new(),
                 frames: VecDeque::new(),
                 pauses: Pauses::default(),
-                is_ending: false,
+                ending: Ending::default(),
                 is_new: true,
             },
         }
@@ -195,6 +200,7 @@ impl Conversation {
     pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
         let Conversation { parser, talk } = self;
         talk.pauses = Pauses::default();
+        talk.asks_for_pause(host);
         talk.begins_replies();
         if let Some(login) = &talk.login {
             parser.knows(login.is_in());
@@ -203,14 +209,15 @@ impl Conversation {
             && let Some(answer) = answer_of_resp(bytes)
         {
             talk.out.extend_from_slice(&answer);
-            talk.is_ending = true;
+            talk.ending.begin();
         }
         let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
         // Asked once, when there is a command.
         let mut clock = Some(host);
         loop {
-            if talk.is_ending {
+            if talk.ending.has_begun {
+                talk.ending.drops(bytes.len() - taken);
                 taken = bytes.len();
                 break;
             }
@@ -282,6 +289,7 @@ impl Conversation {
             }
         }
         talk.drops_replies();
+        talk.tells_held(host);
         talk.ring.calls().tell(host);
         talk.frames.extend(sink.finish());
         taken
@@ -304,7 +312,8 @@ impl Conversation {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let talk = &self.talk;
-        talk.is_ending && talk.ring.is_empty() && talk.out.is_empty() && !talk.is_within_push()
+        let has_left = talk.ring.is_empty() && talk.out.is_empty() && !talk.is_within_push();
+        talk.ending.has_begun && has_left
     }
 
     /// Whether replies wait that came before those of earlier commands.
@@ -349,7 +358,7 @@ impl Conversation {
 impl Talk {
     fn end(&mut self, text: &[u8]) {
         self.error(text);
-        self.is_ending = true;
+        self.ending.begin_by_error();
         self.queue = None;
         self.watched.clear();
     }
@@ -538,6 +547,9 @@ impl Talk {
         if self.is_restricted() && !command.is_of_subscribers() {
             return self.refuse_restricted(command, args);
         }
+        if self.is_held_back(command, args) {
+            return Passed::Waits;
+        }
         let passed = self.known(command, args, sink, host);
         if passed == Passed::Whole {
             self.ring.calls().add(command.id, 1);
@@ -596,12 +608,13 @@ impl Talk {
         host: &dyn Host,
     ) -> Passed {
         if let Some(eval) = Eval::read(id, args) {
-            return self.eval(id, eval, args, sink);
+            return self.eval(id, eval, args, sink, host);
         }
         match id {
             Name::Scan => return self.scan(args, sink, host),
             Name::Keys | Name::RandomKey => self.walk(id, args, host),
             Name::FlushAll | Name::FlushDb => return self.flush(id, args, sink, host),
+            Name::Debug => return self.debug(args, sink, host),
             Name::KvApply => return self.apply(args, sink),
             Name::KvGet => return self.fields(args, sink, host),
             Name::KvOpts => return self.options(args, sink),
@@ -648,12 +661,13 @@ impl Talk {
             Name::Reset => return self.reset(sink, host),
             Name::Quit => {
                 self.ok();
-                self.is_ending = true;
+                self.ending.begin();
             }
             Name::Hello => return self.hello(args, sink, host),
             Name::Client if args.len() == 3 && args.get(1).eq_ignore_ascii_case(b"REPLY") => {
                 return self.client_reply(args);
             }
+            Name::Client if is_of_pauses(args) => return self.client_pause(args, host),
             Name::Client if let Some(asked) = Asked::read(args) => {
                 return self.of_tracking(asked, args, host);
             }
@@ -672,7 +686,9 @@ impl Talk {
                 self.ring.reply(protocol, &mut self.out, |replies| {
                     after = local::answer(id, args, client, bounds, host, replies);
                 });
-                self.is_ending |= after == After::Ends;
+                if after == After::Ends {
+                    self.ending.begin();
+                }
             }
         }
         Passed::Whole

@@ -10,6 +10,8 @@ use crate::slot::SLOTS;
 
 use super::broker::Broker;
 use super::cores::{CorePorts, OwnCore};
+use super::notifications::{NotificationFigures, Notifications};
+use super::pause::PauseControl;
 use super::table::Name;
 use super::tracking::{ClientTracking, KeyTracker};
 
@@ -38,6 +40,8 @@ pub struct Client {
     pub subscriptions: [u32; 3],
     /// Whether it tracks keys.
     pub tracking: ClientTracking,
+    /// CLIENT PAUSE holds its next command.
+    pub is_held: bool,
 }
 
 /// What INFO, CONFIG GET, CLUSTER and HELLO tell of the server.
@@ -81,8 +85,17 @@ pub struct Facts {
     pub shards: u16,
     /// Whether INFO and HELLO name the node as one of a cluster.
     pub is_clustered: bool,
+    /// What options refuse and take.
+    pub switches: Switches,
+}
+
+/// Commands that options of the server refuse or take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
     /// FLUSHALL and FLUSHDB are refused.
     pub refuses_flush: bool,
+    /// DEBUG is taken.
+    pub takes_debug: bool,
 }
 
 /// What INFO counts.
@@ -285,6 +298,11 @@ pub trait Host {
         None
     }
 
+    /// The cores of a node alone whose keys run together; 0: only those of one core do.
+    fn joined_cores(&self) -> u16 {
+        0
+    }
+
     /// The slots that the port of the connection stands for: those of its core, or all.
     fn share(&self) -> RangeInclusive<u16> {
         self.core().map_or(0..=SLOTS - 1, OwnCore::slots)
@@ -314,6 +332,27 @@ pub trait Host {
 
     /// Where connections track keys. `None`: nowhere.
     fn tracker(&self) -> Option<&dyn KeyTracker> {
+        None
+    }
+
+    /// What the node announces on channels.
+    fn notifications(&self) -> Notifications {
+        Notifications::default()
+    }
+
+    /// The node announces this from now on.
+    fn notify(&self, _notifications: Notifications) {}
+
+    /// What it has announced.
+    fn notified(&self) -> NotificationFigures {
+        NotificationFigures::default()
+    }
+
+    /// All cores stand still for so long, and return then.
+    fn stand_still(&self, _us: u64) {}
+
+    /// Where connections are paused. `None`: nowhere.
+    fn pauses(&self) -> Option<&dyn PauseControl> {
         None
     }
 

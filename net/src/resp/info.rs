@@ -7,6 +7,7 @@ use super::cluster::node_name;
 use super::host::{Facts, Host, is_replica};
 use super::message::Kind;
 use super::parser::Arguments;
+use super::pause::{PauseControl, PausedCommands};
 use super::table::COMMANDS;
 use super::tracking::{KeyTracker, TrackingFigures};
 use super::words::REDIS_VERSION;
@@ -60,20 +61,7 @@ pub(super) fn text(args: Arguments<'_>, host: &dyn Host) -> String {
 fn write_section(section: &str, facts: &Facts, host: &dyn Host, text: &mut String) {
     let (heading, rows) = match section {
         "server" => ("Server", server(facts)),
-        "clients" => (
-            "Clients",
-            vec![
-                ("connected_clients", facts.clients.to_string()),
-                ("maxclients", facts.clients_max.to_string()),
-                // No command blocks; redis-cli --stat wants the field.
-                ("blocked_clients", "0".to_string()),
-                ("tracking_clients", tracked(host).clients.to_string()),
-                (
-                    "pubsub_clients",
-                    host.broker().map_or(0, Broker::clients).to_string(),
-                ),
-            ],
-        ),
+        "clients" => ("Clients", clients(facts, host)),
         "memory" => ("Memory", memory(facts)),
         "persistence" => (
             "Persistence",
@@ -136,6 +124,33 @@ fn server(facts: &Facts) -> Vec<Row> {
     ]
 }
 
+fn clients(facts: &Facts, host: &dyn Host) -> Vec<Row> {
+    let pauses = host.pauses();
+    let pause = pauses.and_then(|it| it.pause());
+    let (reason, actions) = match pause.map(|it| it.commands) {
+        None => ("none", "none"),
+        Some(PausedCommands::Writes) => ("client_pause", "write"),
+        Some(PausedCommands::All) => ("client_pause", "all"),
+    };
+    let until_us = pause.map_or(0, |it| it.until_us);
+    let left_ms = until_us.saturating_sub(host.elapsed_us()) / 1000;
+    let subscribers = host.broker().map_or(0, Broker::clients);
+    vec![
+        ("connected_clients", facts.clients.to_string()),
+        ("maxclients", facts.clients_max.to_string()),
+        // No command blocks but one that CLIENT PAUSE holds.
+        (
+            "blocked_clients",
+            pauses.map_or(0, PauseControl::held_clients).to_string(),
+        ),
+        ("tracking_clients", tracked(host).clients.to_string()),
+        ("pubsub_clients", subscribers.to_string()),
+        ("paused_reason", reason.to_string()),
+        ("paused_actions", actions.to_string()),
+        ("paused_timeout_milliseconds", left_ms.to_string()),
+    ]
+}
+
 fn memory(facts: &Facts) -> Vec<Row> {
     let (used, most) = (facts.used.resident_bytes, facts.used.resident_bytes_most);
     vec![
@@ -154,7 +169,7 @@ fn memory(facts: &Facts) -> Vec<Row> {
 
 fn stats(facts: &Facts, host: &dyn Host) -> Vec<Row> {
     let counts = &facts.counts;
-    let tracked = tracked(host);
+    let (tracked, notified) = (tracked(host), host.notified());
     let names = |kind| host.broker().map_or(0, |broker| broker.names(kind) as u64);
     [
         ("total_connections_received", counts.connections),
@@ -165,6 +180,8 @@ fn stats(facts: &Facts, host: &dyn Host) -> Vec<Row> {
         ("rejected_connections", counts.connections_refused),
         ("expired_keys", counts.fired),
         ("evicted_keys", 0),
+        ("penstock_expired_announced", notified.announced),
+        ("penstock_expired_unannounced", notified.lost),
         ("keyspace_hits", counts.hits),
         ("keyspace_misses", counts.misses),
         ("pubsub_channels", names(Kind::Channel)),

@@ -54,6 +54,32 @@ impl Expires {
     }
 }
 
+/// What a transaction leaves of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLeft<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value; `None` if it is deleted.
+    pub value: Option<&'a [u8]>,
+    /// The value is one with members.
+    pub has_members: bool,
+    /// When it expires.
+    pub expiry: ExpiryLeft,
+    /// The effects that its expiry runs stay as they are.
+    pub keeps_effects: bool,
+}
+
+/// When a key expires that a transaction has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryLeft {
+    /// Never.
+    Never,
+    /// At this time, in unix milliseconds.
+    At(u64),
+    /// When its keyspace says.
+    OfKeyspace,
+}
+
 /// Where the value of a key comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Life {
@@ -293,6 +319,29 @@ impl KeyState {
     /// The guard of the commit: the key is as it was read.
     pub(super) fn guard(&self) -> Action {
         self.version.map_or(Action::Absent, Action::Version)
+    }
+
+    /// What the commit leaves of it, at this time, if it has an effect on it.
+    pub(super) fn left(&self, now_ms: u64) -> Option<KeyLeft<'_>> {
+        if !self.is_changed() {
+            return None;
+        }
+        let expiry = match (self.life, self.expires) {
+            (Life::Anew, _) if !self.is_moved => ExpiryLeft::OfKeyspace,
+            (_, Expires::Never) => ExpiryLeft::Never,
+            (_, expires) => ExpiryLeft::At(expires.at_ms(now_ms)),
+        };
+        let keeps_effects = self.life == Life::Kept
+            && self.is_armed
+            && !self.is_disarmed
+            && self.expires != Expires::Never;
+        Some(KeyLeft {
+            name: &self.name,
+            value: self.value.as_deref(),
+            has_members: self.has_members,
+            expiry,
+            keeps_effects,
+        })
     }
 
     /// How many effects the commit has on it.

@@ -40,7 +40,7 @@ const HELP: [&str; 42] = [
     "    * ID <client-id> [<client-id>...]",
     "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
     "PAUSE <timeout> [WRITE|ALL]",
-    "    Refused: no command is held back.",
+    "    Suspend all, or just write, clients for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Control the replies sent to the current connection.",
     "SETNAME <name>",
@@ -59,7 +59,7 @@ const HELP: [&str; 42] = [
     "TRACKINGINFO",
     "    Report tracking status for the current connection.",
     "UNPAUSE",
-    "    Taken and without effect.",
+    "    Stop the current client pause, resuming traffic.",
 ];
 
 /// Bytes of the name, the library and the version of the library of a connection, at most each.
@@ -321,10 +321,6 @@ fn client_command(
         (b"info", 2) => replies.text(&clients::line_of(client, host)),
         (b"list", _) => clients::list(args, client, bounds.replies, host, replies),
         (b"kill", 3..) => return clients::kill(args, client, host, replies),
-        (b"pause", 3..) => replies.error(
-            b"ERR CLIENT PAUSE is not supported: a command is executed as it comes, or refused",
-        ),
-        (b"unpause", 2) => replies.simple("OK"),
         (b"no-evict" | b"no-touch", 3) => {
             let is_known = ["on", "off"]
                 .iter()

@@ -32,10 +32,13 @@ mod members;
 mod message;
 mod model;
 mod named_keys;
+mod notifications;
 mod number;
 mod options;
 mod parser;
 mod pattern;
+mod pause;
+mod paused_commands;
 mod pubsub;
 mod pushes;
 mod queued;
@@ -73,12 +76,18 @@ pub use cores::{CorePorts, OwnCore};
 pub use glob::Steps;
 pub use host::{
     Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
-    SlowCommand,
+    SlowCommand, Switches,
 };
+pub use key_state::{ExpiryLeft, KeyLeft};
 pub use message::{Kind, Message, MessageBytes};
+pub use notifications::{ExpiringKeys, NotificationFigures, Notifications};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
+pub use pause::{Pause, PauseControl, PausedCommands, UNTIL_US_MAX};
 pub use pushes::Push;
-pub use queued::{Evals, QueuedEnd, for_each_named_key, judge_script, protocol_of, run_queued};
+pub use queued::{
+    Evals, QueuedEnd, for_each_missing_key, for_each_named_key, judge_script, protocol_of,
+    run_queued,
+};
 pub use reply::{Protocol, Replies};
 pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;

@@ -5,7 +5,7 @@ use crate::apply::Decimal;
 use super::bits;
 use super::fraction::Fraction;
 use super::key_state::{Expires, KeyState};
-use super::members::MemberType;
+use super::members::head::MemberType;
 use super::parser::Arguments;
 use super::reply::Replies;
 use super::request::{
@@ -88,15 +88,7 @@ impl Model<'_> {
                 let there = args.from(1).filter(|key| self.key(key).is_there());
                 replies.integer(i64::try_from(there.count()).expect("few"));
             }
-            Request::Type(key) => {
-                let state = self.key(key);
-                let of_members = state.members().and_then(MemberType::of);
-                replies.simple(match of_members {
-                    Some(members) => members.name(),
-                    None if state.is_there() => "string",
-                    None => "none",
-                });
-            }
+            Request::Type(key) => replies.simple(type_of(self.key(key))),
             Request::Hash(key, ask) => {
                 let seed = self.seed;
                 ask.run(self.key(key), seed, replies);
@@ -122,10 +114,7 @@ impl Model<'_> {
             }
             Request::Read(key, read) => {
                 let state = self.key(key);
-                match state.members() {
-                    Some(members) => read.write_of_members(members, replies),
-                    None => read.write(state.plain(), replies),
-                }
+                read.write_of(state.plain(), state.members(), replies);
             }
             Request::Rename(pair) => self.rename(pair, replies),
             Request::Copy(pair) => {
@@ -178,7 +167,8 @@ impl Model<'_> {
                 }
                 replies.integer(is_set.into());
             }
-            Request::AddFraction(key, by) => add_fraction(self.key(key), by, replies),
+            Request::AddFraction(_, Err(text)) => replies.error(text.as_bytes()),
+            Request::AddFraction(key, Ok(by)) => add_fraction(self.key(key), by, replies),
             Request::SetBit(key, place, bit) => set_bit(self.key(key), most, place, bit, replies),
             Request::Persist(key) => {
                 let state = self.key(key);
@@ -263,6 +253,16 @@ impl Model<'_> {
     fn key(&mut self, name: &[u8]) -> &mut KeyState {
         let found = self.keys.find_mut(name);
         found.expect("all keys of the commands were read")
+    }
+}
+
+/// What TYPE tells.
+fn type_of(state: &KeyState) -> &'static str {
+    let of_members = state.members().and_then(MemberType::of);
+    match of_members {
+        Some(members) => members.name(),
+        None if state.is_there() => "string",
+        None => "none",
     }
 }
 

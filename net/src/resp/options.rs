@@ -26,6 +26,8 @@ pub(super) struct Options {
     pub(super) replies: ReplyMode,
     /// Members may answer reads.
     pub(super) is_readonly: bool,
+    /// Answers of KV.APPLY and KV.RUN have names.
+    pub(super) has_names: bool,
     stale_ms: u64,
 }
 
@@ -36,6 +38,7 @@ impl Default for Options {
             token: None,
             replies: ReplyMode::default(),
             is_readonly: false,
+            has_names: false,
             stale_ms: STALE_MS_USUAL,
         }
     }
@@ -60,10 +63,17 @@ impl Options {
                     let allowed = "0 to 86400000 milliseconds";
                     self.stale_ms = ms.ok_or_else(|| refused("stale", value, allowed))?;
                 }
+                b"names" => {
+                    let is = |word: &[u8]| value.eq_ignore_ascii_case(word);
+                    if !is(b"on") && !is(b"off") {
+                        return Err(refused("names", value, "on or off"));
+                    }
+                    self.has_names = is(b"on");
+                }
                 b"token" => token = Some(value),
                 b"sent" => sent = Some(value),
                 _ => {
-                    let allowed = "level=, stale=, token= or sent=";
+                    let allowed = "level=, stale=, names=, token= or sent=";
                     return Err(refused("option", argument, allowed));
                 }
             }
@@ -86,7 +96,8 @@ impl Options {
 
     /// Tells them, and of the last write that had a token whether it was replayed.
     pub(super) fn tell(&self, was_replayed: Option<bool>, replies: &mut Replies<'_>) {
-        replies.map(4);
+        // Whoever does not know the option gets the map of before.
+        replies.map(4 + usize::from(self.has_names));
         replies.bulk(b"level");
         let level = match self.level {
             AckLevel::None => "default",
@@ -104,6 +115,10 @@ impl Options {
         match was_replayed {
             Some(was_replayed) => replies.integer(was_replayed.into()),
             None => replies.null(),
+        }
+        if self.has_names {
+            replies.bulk(b"names");
+            replies.bulk(b"on");
         }
     }
 

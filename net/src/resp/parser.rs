@@ -158,6 +158,13 @@ pub enum Broken {
     MultibulkLength,
     /// The length of an argument is.
     BulkLength,
+    /// An argument is longer than one may be.
+    BulkTooLong {
+        /// Its length.
+        bytes: usize,
+        /// What is allowed.
+        bytes_max: usize,
+    },
     /// Before a login there are more arguments than one takes.
     UnknownMultibulkLength,
     /// Before a login an argument is longer than one takes.
@@ -181,6 +188,13 @@ impl Broken {
         match self {
             Broken::MultibulkLength => out.extend_from_slice(b"invalid multibulk length"),
             Broken::BulkLength => out.extend_from_slice(b"invalid bulk length"),
+            Broken::BulkTooLong { bytes, bytes_max } => {
+                let text = format!(
+                    "invalid bulk length: {bytes} bytes, and {bytes_max} is the limit (option \
+                     value_bytes_max)"
+                );
+                out.extend_from_slice(text.as_bytes());
+            }
             Broken::UnknownMultibulkLength => {
                 out.extend_from_slice(b"unauthenticated multibulk length");
             }
@@ -294,8 +308,13 @@ impl Parser {
             return Ok(false);
         };
         let len = read_integer(text).and_then(|len| usize::try_from(len).ok());
-        let len = len.filter(|len| *len <= self.bulk_bytes_max);
         let len = len.ok_or(Broken::BulkLength)?;
+        if len > self.bulk_bytes_max {
+            return Err(Broken::BulkTooLong {
+                bytes: len,
+                bytes_max: self.bulk_bytes_max,
+            });
+        }
         let end = start + len + 2;
         if self.is_unknown && len > BULK_BYTES_BEFORE_LOGIN_MAX {
             return Err(Broken::UnknownBulkLength);

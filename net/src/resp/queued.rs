@@ -10,6 +10,7 @@
 
 use crate::rights::{Denied, Need, Rights};
 use crate::script::{ScriptAccess, ScriptName, ScriptRequest};
+use crate::version::Version;
 
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
@@ -201,6 +202,19 @@ pub fn for_each_named_key(request: &ScriptRequest<'_>, mut visit: impl FnMut(&[u
     }
 }
 
+/// The newest version of the partition of a key that was missing when it was watched, for each
+/// such key that an item names.
+pub fn for_each_missing_key(request: &ScriptRequest<'_>, mut visit: impl FnMut(&[u8], Version)) {
+    if request.script() != ScriptName::Commands {
+        return;
+    }
+    for (key, seen) in request.keys().zip(request.arguments()) {
+        if let Some(Seen::Absent(newest)) = Seen::read(seen) {
+            visit(key, newest);
+        }
+    }
+}
+
 /// The form of the reply of an item.
 #[must_use]
 pub fn protocol_of(request: &ScriptRequest<'_>) -> Protocol {
@@ -238,9 +252,12 @@ pub fn judge_script<'a>(rights: &'a Rights, request: &ScriptRequest<'a>) -> Resu
         let Ok(Some(asked)) = Request::read(command, args) else {
             continue;
         };
-        let need = match asked.is_change() {
-            true => Need::READ_WRITE,
-            false => Need::READ,
+        let is_alone = request.script() == ScriptName::Command;
+        let need = match asked {
+            // By itself it shows no more than the items do that it is for other keys.
+            Request::MSet(_) | Request::Del(_) if is_alone => Need::WRITE,
+            _ if asked.is_change() => Need::READ_WRITE,
+            _ => Need::READ,
         };
         // The places of keys are those of the arguments, which live as long as the item.
         let mut lacking = None;

@@ -4,8 +4,10 @@ use crate::limits::EXPIRY_MS_MAX;
 
 use super::bits::{Stretch, read_bit, read_place};
 pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
-use super::fraction::Fraction;
-use super::members::{HashAsk, MemberType, ZsetAsk};
+use super::fraction::{Fraction, Refused};
+use super::members::hash_ask::HashAsk;
+use super::members::head::MemberType;
+use super::members::zset_ask::ZsetAsk;
 use super::number::{read_integer, read_unsigned};
 use super::parser::Arguments;
 use super::table::{Command, Name};
@@ -129,7 +131,8 @@ pub(super) enum Request<'a> {
     Expire(&'a [u8], Until, ExpireWhen),
     Persist(&'a [u8]),
     MSetNx(Arguments<'a>),
-    AddFraction(&'a [u8], Fraction),
+    /// The number, or why it is none: that is told behind the type of the key, as in Redis.
+    AddFraction(&'a [u8], Result<Fraction, &'static str>),
     SetBit(&'a [u8], u64, bool),
     /// What a value tells of itself.
     Read(&'a [u8], ValueRead),
@@ -215,7 +218,10 @@ impl<'a> Request<'a> {
                 expiry: NewExpiry::Usual,
                 tells_number: false,
             },
-            Name::IncrByFloat => Request::AddFraction(key(), read_fraction(args.get(2))?),
+            Name::IncrByFloat => {
+                let by = Fraction::read(args.get(2)).map_err(Refused::text);
+                Request::AddFraction(key(), by)
+            }
             Name::SetBit => {
                 let place = read_place(args.get(2))?;
                 Request::SetBit(key(), place, read_bit(args.get(3))?)
@@ -650,10 +656,6 @@ fn read_expire<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>
         _ => Until::At(1),
     };
     Ok(Request::Expire(args.get(1), until, when))
-}
-
-fn read_fraction(text: &[u8]) -> Result<Fraction, Fault> {
-    Fraction::read(text).map_err(|refused| Fault::Text(refused.text()))
 }
 
 fn read_copy(args: Arguments<'_>) -> Result<Request<'_>, Fault> {

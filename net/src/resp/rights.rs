@@ -11,16 +11,15 @@ pub(super) const NO_KEY: &[u8] = b"NOPERM No permissions to access a key";
 /// What a user needs for all keys to be answered a command; `None` if nothing.
 fn need_of(id: Name, args: Arguments<'_>) -> Option<Need> {
     let is_of_others = || {
-        let names = ["list", "kill"];
+        let names = ["list", "kill", "pause", "unpause"];
         let is = |name: &str| args.get(1).eq_ignore_ascii_case(name.as_bytes());
         args.len() > 1 && names.into_iter().any(is)
     };
     let flushes = || args.len() > 1 && args.get(1).eq_ignore_ascii_case(b"flush");
     match id {
         Name::Script if flushes() => Some(Need::ADMIN),
-        Name::Info | Name::Config | Name::SlowLog | Name::FlushAll | Name::FlushDb => {
-            Some(Need::ADMIN)
-        }
+        Name::Info | Name::Config | Name::SlowLog | Name::Debug => Some(Need::ADMIN),
+        Name::FlushAll | Name::FlushDb => Some(Need::ADMIN),
         Name::Client if is_of_others() => Some(Need::ADMIN),
         Name::DbSize | Name::PubSub => Some(Need::READ),
         _ => None,

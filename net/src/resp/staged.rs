@@ -10,7 +10,7 @@ use crate::request::is_reserved;
 use crate::script::ScriptAccess;
 use crate::version::Version;
 
-use super::key_state::{Expires, KeyState, ReadKey, UntilMs};
+use super::key_state::{Expires, KeyLeft, KeyState, ReadKey, UntilMs};
 use super::local;
 use super::model::Model;
 use super::parser::{Arguments, KeptArguments};
@@ -429,7 +429,7 @@ impl Staged {
         match id {
             Name::Time => local::write_time(self.time_us, replies),
             _ if local::answer_of_arguments(id, args, replies) => {}
-            _ => replies.error(words::NOT_FROM_SCRIPT),
+            _ => words::not_from_script(args, replies),
         }
     }
 
@@ -459,6 +459,12 @@ impl Staged {
     #[must_use]
     pub fn effects(&self) -> usize {
         self.keys.iter().map(KeyState::effects).sum()
+    }
+
+    /// What the changes leave of each key that they concern.
+    pub fn left(&self) -> impl Iterator<Item = KeyLeft<'_>> {
+        let now_ms = self.now_ms();
+        self.keys.iter().filter_map(move |key| key.left(now_ms))
     }
 
     /// Whether a key was brought that is not changed. The key with this name is.

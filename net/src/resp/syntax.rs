@@ -345,7 +345,7 @@ mod tests {
                 .sum();
             let needs = usize::from(command.arity.unsigned_abs()) - 1;
             let is_container = syntax.is_empty();
-            let has_block = syntax.starts_with('(');
+            let has_block = syntax.contains('(');
             assert!(
                 is_container || has_block || least == needs,
                 "{}",

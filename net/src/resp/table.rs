@@ -137,6 +137,16 @@ const USUAL: &[Command] = &[
         summary: "Returns the number of keys in the database.",
     },
     Command {
+        name: "debug",
+        id: Name::Debug,
+        arity: -2,
+        flags: "admin noscript loading stale",
+        keys: (0, 0, 0),
+        group: "server",
+        since: "1.0.0",
+        summary: "A container for debugging commands.",
+    },
+    Command {
         name: "decr",
         id: Name::Decr,
         arity: 2,

@@ -79,11 +79,16 @@ impl ValueRead {
         matches!(self, ValueRead::Bit(_) | ValueRead::Bits(_))
     }
 
-    /// Writes the reply about a key with members.
-    pub(super) fn write_of_members(self, value: &[u8], replies: &mut Replies<'_>) {
-        match self {
-            ValueRead::Encoding => replies.bulk(encoding_of(value)),
-            read => read.write(Some(value), replies),
+    /// Writes the reply about a key that has a plain value, or one with members, or none.
+    pub(super) fn write_of(
+        self,
+        plain: Option<&[u8]>,
+        members: Option<&[u8]>,
+        replies: &mut Replies<'_>,
+    ) {
+        match (self, members) {
+            (ValueRead::Encoding, Some(members)) => replies.bulk(encoding_of(members)),
+            (read, members) => read.write(plain.or(members), replies),
         }
     }
 

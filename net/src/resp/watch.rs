@@ -19,6 +19,9 @@ const AS_IT_IS_NOW: MemberRead = MemberRead {
     },
 };
 
+/// Keys that are read at once: however long they are, the smallest frame has room for them.
+const AT_ONCE: usize = 8;
+
 /// A key that WATCH named, and what it was then.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
@@ -81,7 +84,8 @@ pub(super) struct Watching {
     keys: Vec<Watched>,
     /// Reads that are not sent, or not answered.
     missing: usize,
-    is_sent: bool,
+    /// How many are sent.
+    sent: usize,
     /// The error of a read.
     reply: Vec<u8>,
 }
@@ -101,21 +105,25 @@ impl Watching {
             first_item: 0,
             missing: all.len(),
             keys: all,
-            is_sent: false,
+            sent: 0,
             reply: Vec::new(),
         }
     }
 
     /// How many items are to be sent now.
     pub(super) fn items_to_send(&self) -> usize {
-        if self.is_sent { 0 } else { self.keys.len() }
+        (self.keys.len() - self.sent).min(AT_ONCE)
     }
 
-    /// Adds the reads. The first one gets the number `first_item`.
+    /// Adds the reads that are to be sent now. The first one gets the number `first_item`; those
+    /// of all parts follow each other.
     pub(super) fn send(&mut self, first_item: u64, batch: &mut BatchRequest, out: &mut Vec<u8>) {
-        self.first_item = first_item;
-        self.is_sent = true;
-        for watched in &self.keys {
+        if self.sent == 0 {
+            self.first_item = first_item;
+        }
+        let (from, count) = (self.sent, self.items_to_send());
+        self.sent += count;
+        for watched in &self.keys[from..self.sent] {
             batch.get_of_member(out, &watched.key, Wanted::Expiry, AS_IT_IS_NOW);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::table::{self, Name};
 
 /// Bytes of each argument of an unknown command that its error shows, and of all together.
 pub(super) const SHOWN_BYTES_MAX: usize = 128;
@@ -19,8 +20,27 @@ pub(super) const NO_AUTH_HELLO: &[u8] = b"NOAUTH HELLO must be called with the c
     authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to \
     authenticate the client and select the RESP protocol version at the same time";
 
-/// A command that a script may not run.
-pub(super) const NOT_FROM_SCRIPT: &[u8] = b"ERR This Valkey command is not allowed from script";
+/// A command that no script may run, here and in Valkey.
+const NOT_FROM_SCRIPT: &[u8] = b"ERR This Valkey command is not allowed from script";
+
+/// Refuses a command of a script. One that scripts of Valkey may run is named.
+pub(super) fn not_from_script(args: Arguments<'_>, replies: &mut Replies<'_>) {
+    let command = table::find(args.get(0));
+    let is_of_valkey = |it: &&table::Command| it.group != "penstock";
+    match command.filter(|it| is_of_valkey(it) && it.flags().all(|flag| flag != "noscript")) {
+        None => replies.error(NOT_FROM_SCRIPT),
+        Some(command) => {
+            let name = command.name.to_ascii_uppercase();
+            let why = match command.id {
+                Name::Keys | Name::Scan | Name::RandomKey | Name::DbSize => {
+                    "a script sees the keys that it names, and no list of all"
+                }
+                _ => "a script calls commands with keys, PUBLISH, PING, ECHO, SELECT and TIME",
+            };
+            replies.error(format!("ERR {name} is not supported in scripts here: {why}").as_bytes());
+        }
+    }
+}
 
 /// What an error shows of an argument: so many bytes at most, and none from the first zero on, as
 /// Redis has it.

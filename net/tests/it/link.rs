@@ -10,8 +10,8 @@ use penstock_net::link::message::{REFUSED_TEXT_BYTES_MAX, REWIND_KEYS_MAX};
 use penstock_net::link::{
     Answer, Begin, Channel, Claim, Claims, Confirm, EpochEntry, Epochs, Heartbeat, Hello, Join,
     LinkFault, LinkHeader, LinkMessage, LinkReceived, Marks, Membership, Mode, NodeStart, Open,
-    PartitionSet, Position, Proof, ProofRole, Records, RefusalCode, Refused, Rewind, State,
-    UnderWay, Welcome,
+    PartitionSet, Position, Proof, ProofRole, Publish, Records, RefusalCode, Refused, Rewind,
+    State, UnderWay, Welcome,
 };
 use serde_json::{Value, json};
 
@@ -161,6 +161,20 @@ fn heartbeats() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+fn publish() -> Publish<'static> {
+    Publish {
+        channel: b"news",
+        payload: b"sold out",
+    }
+}
+
+/// The frame of the example of messages, as [`example`].
+fn messages() -> Vec<(&'static str, Vec<u8>)> {
+    let publish = LinkMessage::Publish(publish());
+    let told = "node 1, PUBLISH: `sold out` to `news`";
+    vec![(told, frame(3, (0, 0), 0, &publish))]
+}
+
 /// The frames of the example, with the words that stand before each in the document.
 fn example() -> Vec<(&'static str, Vec<u8>)> {
     let (hello, welcome, part) = (hello(), welcome(), part());
@@ -264,7 +278,12 @@ fn the_link_in_the_document_is_what_the_codec_writes() {
     let heading = "durable at each node:\n";
     let (before, stored) = document.split_once(heading).expect("the link's heading");
     let between = "\nTwo frames of a connection for heartbeats:\n";
-    let built = listing(&example()) + between + &listing(&heartbeats());
+    let of_messages = "\nThe first frame of a connection for messages of channels behind PROOF:\n";
+    let built = listing(&example())
+        + between
+        + &listing(&heartbeats())
+        + of_messages
+        + &listing(&messages());
     if std::env::var_os("PENSTOCK_WRITE_VECTORS").is_some() {
         std::fs::write(path, format!("{before}{heading}{built}"))
             .expect("the document can be written");
@@ -377,7 +396,7 @@ fn every_link_vector_is_judged_as_its_file_says() {
         .iter()
         .filter(|vector| vector["must"] == "accept")
         .count();
-    assert_eq!(accepted, 21, "those whose description names no fault");
+    assert_eq!(accepted, 24, "those whose description names no fault");
     assert_eq!(stored, built, "the file and the cases have drifted");
 }
 
@@ -396,7 +415,7 @@ fn each_accepted_frame_is_written_again_as_it_was() {
 
 #[test]
 fn a_frame_that_is_cut_is_incomplete_and_one_with_a_flipped_bit_is_refused() {
-    for (description, bytes) in [example(), heartbeats()].concat() {
+    for (description, bytes) in [example(), heartbeats(), messages()].concat() {
         for cut in 0..bytes.len() {
             let needed = if cut < LINK_HEADER_BYTES {
                 LINK_HEADER_BYTES

@@ -22,6 +22,12 @@ impl<'a> AnswerReader<'a> {
         Some(line.strip_suffix(b"\r\n").unwrap_or(line))
     }
 
+    /// The number that the whole reply is, which takes no memory of the interpreter.
+    pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
+        let line = bytes.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
+        std::str::from_utf8(line).ok()?.parse().ok()
+    }
+
     /// The value of the next reply.
     pub(crate) fn value(&mut self, depth: usize) -> mlua::Result<Value> {
         let kind = self.take(1)?[0];
@@ -58,10 +64,9 @@ impl<'a> AnswerReader<'a> {
     }
 
     fn line(&mut self) -> mlua::Result<&'a [u8]> {
-        let end = self.bytes.windows(2).position(|end| end == b"\r\n");
-        let line = self.take(end.ok_or_else(malformed)?)?;
-        self.take(2)?;
-        Ok(line)
+        let end = self.bytes.iter().position(|byte| *byte == b'\n');
+        let line = self.take(end.ok_or_else(malformed)? + 1)?;
+        line.strip_suffix(b"\r\n").ok_or_else(malformed)
     }
 
     fn text(&self, bytes: &[u8]) -> mlua::Result<Value> {

@@ -19,8 +19,8 @@ const FEW_ARGUMENTS: usize = 8;
 const CALL_STEPS: u64 = 100;
 /// Bytes of a table for each byte of a reply that it is made of, at most.
 const TABLE_BYTES_PER_BYTE: usize = 12;
-/// Numbers below this one are integers for a command.
-const INTEGER_BOUND: f64 = 4_611_686_018_427_387_904.0;
+/// Whole numbers up to this one are written to a command with all their digits.
+const INTEGER_MAX: f64 = 4_611_686_018_427_387_904.0;
 
 /// What a call is, told by its first argument. No script can make such a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Argument {
             return Some(Argument::Text(text.as_bytes()));
         }
         let number = number_of(value)?;
-        let is_integer = number.trunc() == number && number.abs() < INTEGER_BOUND;
+        let is_integer = number.trunc() == number && number.abs() <= INTEGER_MAX;
         Some(Argument::Number(match is_integer {
             true => numbers::integer_of(number).to_string(),
             false => shortest(number),
@@ -103,6 +103,10 @@ impl Dispatcher<'_> {
         }
         if let Some(text) = AnswerReader::error(self.reply) {
             return failed(lua, mark, text);
+        }
+        if let Some(number) = AnswerReader::integer(self.reply) {
+            self.meter.charge_bytes(self.reply.len())?;
+            return Ok(Value::Integer(number));
         }
         self.meter.charge_bytes(self.reply.len())?;
         let bytes = self.reply.len().saturating_mul(TABLE_BYTES_PER_BYTE);

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-use mlua::{Function, LuaOptions, MultiValue, StdLib, Table, Value};
+use mlua::{Either, Function, LuaOptions, LuaString, MultiValue, StdLib, Table, Value};
 use penstock_net::resp::{Protocol, Replies};
 use penstock_shard::scripts::{Calls, Script, ScriptEnd, ScriptRun};
 
@@ -40,6 +41,25 @@ struct Compiled {
     used: u64,
 }
 
+/// A digest is a hash already. Who finds texts whose digests begin alike makes 500 look-ups longer.
+#[derive(Default)]
+struct DigestHasher(u64);
+
+impl Hasher for DigestHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    /// The length of a digest is always the same.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// Why a script cannot run.
 enum Unready {
     Unknown,
@@ -53,7 +73,7 @@ pub(crate) struct Interpreter {
     sandbox: Sandbox,
     shared: Shared,
     fields: Fields,
-    compiled: HashMap<[u8; 20], Compiled>,
+    compiled: HashMap<[u8; 20], Compiled, BuildHasherDefault<DigestHasher>>,
     compiled_bytes: usize,
     /// Which scripts are compiled: those that came after so many flushes.
     generation: u64,
@@ -91,7 +111,7 @@ impl Interpreter {
             sandbox,
             shared,
             fields,
-            compiled: HashMap::new(),
+            compiled: HashMap::default(),
             compiled_bytes: 0,
             generation: 0,
             runs: 0,
@@ -154,7 +174,6 @@ impl Interpreter {
         protocol.set(Protocol::Resp2);
         let keys = list(&self.lua, meter, run.keys)?;
         let arguments = list(&self.lua, meter, run.arguments)?;
-        self.lua.set_memory_limit(meter.limits.memory_bytes_max)?;
         let mut dispatcher = Dispatcher {
             calls,
             meter,
@@ -163,7 +182,9 @@ impl Interpreter {
         };
         let outcome = self.lua.scope(|scope| {
             let body = |lua: &mlua::Lua, values: MultiValue| dispatcher.dispatch(lua, values);
+            // With a limit each value would be made by a call that catches the lack of memory.
             let call = scope.create_function_mut(body)?;
+            self.lua.set_memory_limit(meter.limits.memory_bytes_max)?;
             self.sandbox.run.call((function, call, keys, arguments))
         });
         self.lua.set_memory_limit(0)?;
@@ -372,12 +393,17 @@ fn list(lua: &mlua::Lua, meter: &Meter, items: &[&[u8]]) -> mlua::Result<Table> 
     meter.check_room(lua, bytes)?;
     items.iter().try_for_each(|item| meter.note(lua, item))?;
     if items.len() <= FEW_WORDS_MAX {
-        return lua.create_sequence_from(items.iter().map(|item| mlua::LuaString::wrap(*item)));
+        // Text goes into the table as it is, other bytes by a reference.
+        let words = items.iter().map(|item| match std::str::from_utf8(item) {
+            Ok(text) => Either::Left(text),
+            Err(_) => Either::Right(LuaString::wrap(*item)),
+        });
+        return lua.create_sequence_from(words);
     }
     let table = lua.create_table_with_capacity(items.len(), 0)?;
     for item in items {
         meter.charge(1)?;
-        table.raw_push(mlua::LuaString::wrap(*item))?;
+        table.raw_push(LuaString::wrap(*item))?;
     }
     Ok(table)
 }

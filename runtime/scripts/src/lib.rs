@@ -38,4 +38,6 @@ mod values;
 
 pub use budget::{Patience, ScriptLimits};
 pub use lua::Lua;
-pub use texts::{LoadError, SCRIPT_BYTES_MAX, SCRIPTS_BYTES_MAX, SCRIPTS_MAX, ScriptTexts, digest};
+pub use texts::{
+    ENTRY_BYTES, EVALUATED_MAX, LoadError, SCRIPT_BYTES_MAX, SCRIPTS_BYTES_MAX, ScriptTexts, digest,
+};

@@ -1,7 +1,6 @@
 //! The scripts of one core.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +13,13 @@ use crate::texts::ScriptTexts;
 
 thread_local! {
     /// Interpreters belong to the thread that runs them: they count references without atomics.
-    static INTERPRETERS: RefCell<HashMap<u64, Box<Interpreter>>> = RefCell::default();
+    static INTERPRETERS: RefCell<Vec<(u64, Box<Interpreter>)>> = RefCell::default();
+}
+
+/// Takes an interpreter out of those of a thread, which are few.
+fn take(all: &mut Vec<(u64, Box<Interpreter>)>, name: u64) -> Option<Box<Interpreter>> {
+    let at = all.iter().position(|(other, _)| *other == name)?;
+    Some(all.swap_remove(at).1)
 }
 
 /// Numbers that name interpreters.
@@ -52,12 +57,12 @@ impl Scripts for Lua {
         reply: &mut Vec<u8>,
     ) -> ScriptEnd {
         // Taken out while it runs, so that calls may use another one on this thread.
-        let interpreter = INTERPRETERS.with_borrow_mut(|all| all.remove(&self.name));
+        let interpreter = INTERPRETERS.with_borrow_mut(|all| take(all, self.name));
         let mut interpreter =
             interpreter.unwrap_or_else(|| Box::new(Interpreter::new(self.limits)));
         let end = interpreter.run(&self.texts, run, calls, reply);
         self.bytes = interpreter.bytes();
-        INTERPRETERS.with_borrow_mut(|all| all.insert(self.name, interpreter));
+        INTERPRETERS.with_borrow_mut(|all| all.push((self.name, interpreter)));
         end
     }
 
@@ -78,7 +83,7 @@ impl Drop for Lua {
         let interpreter = INTERPRETERS.try_with(|all| {
             all.try_borrow_mut()
                 .ok()
-                .and_then(|mut all| all.remove(&self.name))
+                .and_then(|mut all| take(&mut all, self.name))
         });
         drop(interpreter);
     }

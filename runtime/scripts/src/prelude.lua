@@ -8,7 +8,7 @@ local raw_tostring, raw_getmetatable, raw_setmetatable = tostring, getmetatable,
 local raw_create, raw_wrap, raw_resume = coroutine.create, coroutine.wrap, coroutine.resume
 local raw_yield = coroutine.yield
 local raise, caught, charge = native.raise, native.caught, native.charge
-local charge_number, look_next = native.charge_number, native.look_next
+local charge_number, look_next, blame = native.charge_number, native.look_next, native.blame
 local compile, find_step, concat = native.compile, native.string.gsub_step, native.concat
 local gmatch_step, gsub_text = native.string.gmatch_step, native.string.gsub_text
 local sub = native.string.sub
@@ -180,20 +180,16 @@ function base.load(...)
   return compile(concat(pieces), name or '=(load)')
 end
 
-local function charge_text(value)
-  if type(value) == 'string' and #value >= LONG_NUMBER then charge_number(#value) end
-end
-
 function base.tonumber(...)
   local value, radix = ...
-  charge_text(value)
+  if type(value) == 'string' and #value >= LONG_NUMBER then charge_number(#value) end
   if radix == nil then
     if value == nil and select('#', ...) == 0 then
       raise("bad argument #1 to 'tonumber' (value expected)")
     end
     return (tonumber(value))
   end
-  charge_text(radix)
+  if type(radix) == 'string' and #radix >= LONG_NUMBER then charge_number(#radix) end
   local digits = tonumber(radix)
   if not digits then expected(2, 'tonumber', 'number', 2, radix) end
   local is_ten = digits >= 10 and digits < 11
@@ -581,11 +577,9 @@ raw_setmetatable(base, {
 
 local function run(f, calls, keys, arguments)
   call, redis.call = calls, calls
-  raw_rawset(base, 'KEYS', keys)
-  raw_rawset(base, 'ARGV', arguments)
-  local ok, value = raw_xpcall(f, native.blame)
-  raw_rawset(base, 'KEYS', nil)
-  raw_rawset(base, 'ARGV', nil)
+  base.KEYS, base.ARGV = keys, arguments
+  local ok, value = raw_xpcall(f, blame)
+  base.KEYS, base.ARGV = nil, nil
   return ok, value
 end
 

@@ -12,10 +12,12 @@ use crate::{sandbox, shebang};
 
 /// Bytes of one script, at most.
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
-/// Scripts of a node, at most.
-pub const SCRIPTS_MAX: usize = 10_000;
-/// Bytes of the scripts of a node, at most.
+/// Scripts of a node that came by EVAL alone, at most, as Valkey has it.
+pub const EVALUATED_MAX: usize = 500;
+/// Bytes of the scripts of a node, each with [`ENTRY_BYTES`], at most.
 pub const SCRIPTS_BYTES_MAX: usize = 32 << 20;
+/// What the node keeps of a script beside its text, in bytes.
+pub const ENTRY_BYTES: usize = 256;
 
 /// Bytes of the interpreter that checks a script, at most.
 const CHECK_BYTES_MAX: usize = 16 << 20;
@@ -34,8 +36,13 @@ pub enum LoadError {
         /// Its length.
         bytes: usize,
     },
-    /// [`SCRIPTS_MAX`] or [`SCRIPTS_BYTES_MAX`] is met by scripts that clients have loaded.
-    Full,
+    /// [`SCRIPTS_BYTES_MAX`] is met by scripts that clients have loaded.
+    Full {
+        /// How many there are.
+        scripts: usize,
+        /// What all would take.
+        bytes: usize,
+    },
 }
 
 impl fmt::Display for LoadError {
@@ -50,10 +57,11 @@ impl fmt::Display for LoadError {
                 out,
                 "ERR script too long: it has {bytes} bytes, the limit is {SCRIPT_BYTES_MAX}"
             ),
-            LoadError::Full => write!(
+            LoadError::Full { scripts, bytes } => write!(
                 out,
-                "ERR no room for another script: the limits are {SCRIPTS_MAX} scripts and \
-                 {SCRIPTS_BYTES_MAX} bytes; SCRIPT FLUSH makes room"
+                "ERR no room for another script: with the {scripts} that are loaded it would take \
+                 {bytes} bytes, {ENTRY_BYTES} for each beside its text, and {SCRIPTS_BYTES_MAX} \
+                 is the limit; SCRIPT FLUSH makes room"
             ),
         }
     }
@@ -71,7 +79,8 @@ pub fn digest(text: &[u8]) -> [u8; 20] {
 /// have not compiled.
 ///
 /// A loaded script stays until [`ScriptTexts::flush`]. A script that came with an EVAL goes when
-/// room is needed; the one that was not used for the longest time goes first.
+/// room is needed or [`EVALUATED_MAX`] others came later; the one that was not used for the longest
+/// time goes first.
 #[derive(Debug, Default)]
 pub struct ScriptTexts {
     texts: Mutex<Texts>,
@@ -109,9 +118,13 @@ impl ScriptTexts {
     pub fn load(&self, text: &[u8]) -> Result<[u8; 20], LoadError> {
         check(text)?;
         let digest = digest(text);
-        match self.lock().keep(digest, text, Keeping::Loaded) {
+        let mut texts = self.lock();
+        match texts.keep(digest, text, Keeping::Loaded) {
             true => Ok(digest),
-            false => Err(LoadError::Full),
+            false => Err(LoadError::Full {
+                scripts: texts.by_digest.len(),
+                bytes: texts.bytes + taken_by(text),
+            }),
         }
     }
 
@@ -129,7 +142,7 @@ impl ScriptTexts {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// How many scripts there are, and their bytes.
+    /// How many scripts there are, and what they take, in bytes.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let texts = self.lock();
@@ -189,13 +202,13 @@ impl Texts {
             self.touch(&digest);
             return true;
         }
-        if text.len() > SCRIPTS_BYTES_MAX {
-            return false;
-        }
-        let has_room = |texts: &Texts| {
-            texts.by_digest.len() < SCRIPTS_MAX && texts.bytes + text.len() <= SCRIPTS_BYTES_MAX
+        let evaluated_max = match keeping {
+            Keeping::Loaded => usize::MAX,
+            Keeping::Evaluated => EVALUATED_MAX - 1,
         };
-        while !has_room(self) {
+        while self.evaluated.len() > evaluated_max
+            || self.bytes + taken_by(text) > SCRIPTS_BYTES_MAX
+        {
             let Some((_, oldest)) = self.evaluated.pop_first() else {
                 return false;
             };
@@ -203,18 +216,23 @@ impl Texts {
                 .by_digest
                 .remove(&oldest)
                 .expect("both know the script");
-            self.bytes -= entry.text.len();
+            self.bytes -= taken_by(&entry.text);
         }
         self.clock += 1;
         let used = (keeping == Keeping::Evaluated).then_some(self.clock);
         if let Some(used) = used {
             self.evaluated.insert(used, digest);
         }
-        self.bytes += text.len();
+        self.bytes += taken_by(text);
         let text = Arc::from(text);
         self.by_digest.insert(digest, Entry { text, used });
         true
     }
+}
+
+/// Bytes that a script counts.
+fn taken_by(text: &[u8]) -> usize {
+    text.len() + ENTRY_BYTES
 }
 
 /// Whether a text is short enough and has a first line of ours.

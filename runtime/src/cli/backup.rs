@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use penstock::backup::{self, BackupError, manifest::Manifest};
@@ -15,6 +15,13 @@ use super::inspect::check;
 use super::output::{Output, count, hex};
 use super::server::ServerAddress;
 use super::{EXIT_CODES, Failure};
+
+/// How long the shards are asked until no change over several of them is on its way.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two rounds of questions.
+const ROUND_PAUSE: Duration = Duration::from_millis(20);
+/// A shard decides nothing for so long behind a question that it holds for, at least.
+const HELD: Duration = Duration::from_millis(250);
 
 const BACKUP_EXAMPLES: &str = "\
 A server that uses the data directory goes on serving; --addr must reach it, and each shard's own
@@ -252,7 +259,7 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
         .iter()
         .map(|range| (range.shard, range.port))
         .collect();
-    let mut ends = Vec::new();
+    let mut connections = Vec::new();
     for (shard, port) in ports {
         let own = server.on_port(port);
         let connection = own.connect_node()?;
@@ -264,15 +271,56 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
                 "{own} is not shard {shard} of {server}, or the server was started again meanwhile"
             )));
         }
-        let text = connection.info()?;
-        let end = end_of(&text).ok_or_else(|| {
-            Failure::server(format_args!(
-                "{own} does not tell how far its log is durable: it is of another version"
-            ))
-        })?;
-        ends.push(end);
+        connections.push((own, connection));
     }
-    Ok(ends)
+    let until = Instant::now() + PATIENCE;
+    let mut before = None;
+    while Instant::now() < until {
+        let began = Instant::now();
+        let (mut ends, mut told) = (Vec::new(), Vec::new());
+        for (own, connection) in &connections {
+            let text = connection.info_for_backup()?;
+            let end = end_of(&text).ok_or_else(|| {
+                Failure::server(format_args!(
+                    "{own} does not tell how far its log is durable: it is of another version"
+                ))
+            })?;
+            ends.push(end);
+            told.extend(changes_of(&text));
+        }
+        // All shards kept from deciding from the first question to the last one.
+        let is_held = told.iter().all(|it| it.is_held) && began.elapsed() < HELD;
+        let decided: Vec<u64> = told.iter().map(|it| it.decided).collect();
+        if told.is_empty() || is_held && before == Some(decided.clone()) {
+            return Ok(ends);
+        }
+        let is_calm = told.iter().all(|it| it.open == 0);
+        before = is_calm.then_some(decided);
+        std::thread::sleep(ROUND_PAUSE);
+    }
+    Err(Failure::server(format_args!(
+        "changes over several shards were on their way at each question for {} s; nothing was \
+         backed up: try again",
+        PATIENCE.as_secs()
+    )))
+}
+
+/// What a shard tells of changes over several shards.
+struct Changes {
+    open: u64,
+    decided: u64,
+    is_held: bool,
+}
+
+/// The same in the text of INFO. `None`: there are no such changes.
+fn changes_of(text: &str) -> Option<Changes> {
+    let info: serde_json::Value = serde_json::from_str(text).ok()?;
+    let log = info.get("log")?;
+    Some(Changes {
+        open: log.get("open_changes")?.as_u64()?,
+        decided: log.get("decided_changes")?.as_u64()?,
+        is_held: log.get("is_held")?.as_bool()?,
+    })
 }
 
 /// The durable end in the text of INFO.

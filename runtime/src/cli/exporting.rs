@@ -65,6 +65,13 @@ impl ExportArgs {
         }
         for entry in client.scan(self.prefix.as_bytes(), true) {
             let entry = entry.map_err(|error| self.server.failed_read(&error))?;
+            if entry.value.is_none() {
+                out.finish()?;
+                return Err(Failure::no(format_args!(
+                    "{:?} has members, such as the fields of a hash: they are not exported",
+                    printed(&entry.key)
+                )));
+            }
             let line = self.line(&columns, &entry);
             match line {
                 Ok(line) => out.bytes(&line),

@@ -276,6 +276,14 @@ impl Connection {
             .map_err(|error| self.failed_read(&error))
     }
 
+    /// The same for a backup. A server that is older than changes over several shards has none.
+    pub fn info_for_backup(&self) -> Result<String, Failure> {
+        match self.client.info_for_backup().wait() {
+            Err(ClientError::Refused(_)) => self.info(),
+            other => other.map_err(|error| self.failed_read(&error)),
+        }
+    }
+
     /// The failure that a read ends with: nothing was executed.
     pub fn failed_read(&self, error: &ClientError) -> Failure {
         self.address.failed_read(error)

@@ -1,6 +1,8 @@
 //! What makes this process one node of several: the cluster's plan, its secret, and the threads
 //! that make links to the other nodes.
 //!
+//! Messages of channels have connections of their own (`relay`).
+//!
 //! One thread takes connections on the node's address for links, one for each other node makes
 //! those by which that one is shipped to, one watches the home of the plan and lets those threads
 //! follow it. They do the handshake, which may block, and hand the socket of a
@@ -12,6 +14,7 @@ mod leases;
 mod links;
 pub mod lostfound;
 pub mod plan;
+mod relay;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,8 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_net::link::HEARTBEAT_SHARD;
 use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{HEARTBEAT_SHARD, PUBLISH_SHARD};
 use penstock_shard::Topology;
 use penstock_shard::cluster::Plan;
 use penstock_shard::replication::LinkId;
@@ -46,6 +49,8 @@ use crate::cluster::plan::file::{ClusterFile, Secret};
 use crate::cluster::plan::home::PlanPlace;
 use crate::cluster::plan::plan_watch::watch;
 use crate::cluster::plan::seen::Seen;
+use crate::cluster::relay::Relay;
+pub(crate) use crate::cluster::relay::{PeerQueues, RelayParts};
 
 /// How long a connection may take to be made, and to prove itself.
 const GREETING: Duration = Duration::from_secs(3);
@@ -112,6 +117,7 @@ struct Shared {
     next_link: AtomicU64,
     greetings: Greetings,
     leases: Leases,
+    relay: Relay,
     /// A plan is taken by one thread at a time.
     taking: Mutex<()>,
     /// What was said of links.
@@ -198,7 +204,7 @@ impl Dialing {
         (listener, tls): (TcpListener, Option<LinkTls>),
         data: &Path,
         me: Introduction,
-        deliver: Deliver,
+        (deliver, relay): (Deliver, Option<RelayParts>),
         leases: LeaseParts,
         reread: Reread,
     ) -> Result<Dialing, (&'static str, std::io::Error)> {
@@ -213,6 +219,7 @@ impl Dialing {
         let stats = Arc::clone(&leases.stats);
         let shared = Arc::new(Shared {
             leases: Leases::new(me, leases, file.failover_plan()),
+            relay: Relay::new(relay),
             secret: file.node_secret().clone(),
             file: RwLock::new(Arc::new(file)),
             me,
@@ -309,9 +316,13 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         .spawn(move || {
             let file = greets.file();
             let is_named = |node| file.node(node).is_some();
-            let takes_heartbeats = greets.leases.is_on();
+            let takes = |shard| match shard {
+                HEARTBEAT_SHARD => greets.leases.is_on(),
+                PUBLISH_SHARD => greets.relay.is_on(),
+                _ => false,
+            };
             let greeter = greets.greeter();
-            let greeted = greeter.welcome(&stream, &greets.me, is_named, takes_heartbeats);
+            let greeted = greeter.welcome(&stream, &greets.me, is_named, takes);
             let is_there = greets.greetings.end(number);
             match greeted {
                 Ok((shard, greeted)) => {
@@ -319,6 +330,9 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
                     match stream {
                         Some(stream) if shard == HEARTBEAT_SHARD => {
                             serve_taken(&greets, stream, greeted, from);
+                        }
+                        Some(stream) if shard == PUBLISH_SHARD => {
+                            relay::serve_taken(&greets, stream, greeted, from);
                         }
                         Some(stream) => greets.hand_over(shard, stream, greeted, None),
                         None => {}
@@ -544,7 +558,7 @@ primary = 1
             (listener, None),
             &folder,
             me,
-            deliver,
+            (deliver, None),
             leases,
             reread.clone(),
         );

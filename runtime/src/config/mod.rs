@@ -155,6 +155,13 @@ options! {
     /// Take FLUSHALL and FLUSHDB of clients of Redis, which delete all keys. Without it they are
     /// refused.
     resp_flush: bool = "true", Kind::Switch, Main;
+    /// Take DEBUG SLEEP of clients of Redis, which stops all cores of this server for up to a
+    /// minute. For tests of clients.
+    resp_debug: bool = "false", Kind::Switch, Main;
+    /// Let transactions, scripts, MSET, DEL and RENAME of clients of Redis use keys of several
+    /// shards, as one change. Without it they are refused, or take effect key by key. A node of a
+    /// cluster has keys of one slot alone.
+    resp_several_shards: bool = "false", Kind::Switch, Main;
     /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
     /// number that the data directory has, or one per allowed CPU if it is new.
     shards: u16 = "0", Kind::Count(0, 256), Main;

@@ -279,7 +279,9 @@ impl Engine {
         }
         for &(session, request_id) in &asked {
             let memory = self.helpers.memory.as_deref();
-            let text = &self.publisher.info(now, &self.shard, memory);
+            let text = &self
+                .publisher
+                .info(now, (session, request_id), &self.shard, memory);
             let told = Event::Info {
                 session,
                 request_id,

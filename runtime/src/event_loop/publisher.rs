@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use penstock_shard::cluster::ReplicationStatus;
-use penstock_shard::{Now, Shard, SpareFailure};
+use penstock_shard::{Now, SessionId, Shard, SpareFailure};
 use penstock_storage::cleaning::Fill;
 use penstock_storage::histogram::Histogram;
 
 use super::shard_thread::ThreadFigures;
 use crate::disk::DiskCounters;
 use crate::disk::arena::Arena;
-use crate::stats::{Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats};
+use crate::stats::{
+    ChangesTold, Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats,
+};
 use crate::system::huge_pages::prefaulted_bytes;
 use crate::system::memory::{MemoryBound, resident_bytes};
 
@@ -189,17 +191,28 @@ impl Publisher {
     pub(super) fn info(
         &self,
         now: Now,
+        question: (SessionId, u64),
         shard: &Shard<Arena>,
         memory: Option<&MemoryBound>,
     ) -> String {
         let end = shard.store().log().durable_end();
-        let log = LogEnd {
-            shard: self.number,
-            id: end.log_id,
-            durable_lsn: end.lsn.0,
-            segment: end.segment_sequence,
-            end_offset: end.end_offset,
-        };
+        let (session, request_id) = question;
+        let log = shard
+            .execution()
+            .joint
+            .told_to(session, request_id)
+            .map(|changes| LogEnd {
+                shard: self.number,
+                id: end.log_id,
+                durable_lsn: end.lsn.0,
+                segment: end.segment_sequence,
+                end_offset: end.end_offset,
+                changes: changes.map(|told| ChangesTold {
+                    open_changes: told.open,
+                    decided_changes: told.decided,
+                    is_held: told.is_held,
+                }),
+            });
         let memory = Memory {
             bytes_max: memory.map_or(0, MemoryBound::max),
             resident_bytes: resident_bytes().unwrap_or(0),

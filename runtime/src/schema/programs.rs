@@ -4,7 +4,7 @@ use penstock_net::instruction::FieldType;
 use penstock_net::limits::{
     FEW_KEYS_MAX, PROGRAM_ARGUMENTS_MAX, PROGRAM_NAME_BYTES_MAX, VALUE_BYTES_HARD_MAX,
 };
-use penstock_net::program::{Argument, ArgumentKind, Program, ProgramParts};
+use penstock_net::program::{AnswerNames, Argument, ArgumentKind, Program, ProgramParts};
 
 use super::assembly::Assembly;
 use super::declaration::{Declarations, ProgramDeclaration, Written};
@@ -108,11 +108,20 @@ fn program(
         blanks,
     });
     match program {
-        Ok(program) => Ok(Some(NamedProgram {
-            declaration: declared.clone(),
-            program,
-            texts,
-        })),
+        Ok(program) => {
+            let all: Vec<&Written> = declared
+                .instructions
+                .iter()
+                .chain(&declared.returns)
+                .collect();
+            let text = |number: usize| Some(all.get(*texts.get(number)?)?.text());
+            let names = AnswerNames::new(program.instructions(), text);
+            Ok(Some(NamedProgram {
+                declaration: declared.clone(),
+                program: program.with_names(names),
+                texts,
+            }))
+        }
         Err(refusal) => {
             let what = format!("program {}: {refusal}", declared.name.text);
             Err(vec![declared.name.defect(what)])

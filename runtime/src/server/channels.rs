@@ -3,6 +3,8 @@
 //! ```text
 //! PUBLISH at core 0: counts receivers of each core --> one message, shared --> mail of each core
 //!                                                                              that has a receiver
+//!                |
+//!                +--> queues for the other nodes of a cluster (cluster/relay)
 //! core 1: takes its mail --> asks its channels again --> pushes of each connection --> socket
 //! ```
 //!
@@ -13,12 +15,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use penstock_net::resp::{
     BrokerFull, CHANNEL_BYTES_MAX, Channels, Kind, Message, MessageBytes, Steps, subscription_bytes,
 };
 use penstock_shard::publisher::{NoRoom, Posted, Publisher};
 
+use crate::cluster::{PeerQueues, RelayParts};
 use crate::stats::ChannelFigures;
 
 /// Messages that may wait for one core.
@@ -26,6 +30,9 @@ const MAILED_MAX: usize = 1 << 16;
 /// Tracked keys take this part of the places and of the bytes of messages at most: changes of keys
 /// alone do not keep a message from being published.
 const TRACKED_DIVISOR: usize = 2;
+/// Messages that wait for other nodes take this part of the bytes of messages: a node that takes
+/// none keeps no message from being published here.
+const RELAYED_DIVISOR: usize = 4;
 /// Steps that all patterns may take for the longest name of a channel.
 const PATTERN_STEPS_MAX: usize = 1 << 22;
 
@@ -61,6 +68,10 @@ pub(crate) enum Mailed {
     Invalidated(Invalidated),
     /// All tracked keys have changed.
     AllInvalidated,
+    /// CLIENT PAUSE holds nothing back any more.
+    Unpaused,
+    /// The thread of the core stands still until then.
+    Sleep(Instant),
     /// The connection is gone that gets the keys of another one.
     RedirectBroke {
         /// The connection that tracks them, ...
@@ -81,6 +92,8 @@ struct CoreChannels {
     given: AtomicU64,
     /// All tracked keys have changed, and that is in the mail.
     has_all_invalidated: AtomicBool,
+    /// The end of a pause is in the mail.
+    has_unpaused: AtomicBool,
     mail: flume::Sender<Mailed>,
 }
 
@@ -112,6 +125,8 @@ impl CoreChannels {
 #[derive(Debug)]
 pub(crate) struct NodeChannels {
     cores: Box<[CoreChannels]>,
+    /// What leaves for other nodes.
+    peers: Arc<PeerQueues>,
     figures: Arc<ChannelFigures>,
     /// Bytes of messages, and of names, at most.
     bytes_max: usize,
@@ -132,10 +147,12 @@ impl NodeChannels {
             sent: AtomicU64::new(0),
             given: AtomicU64::new(0),
             has_all_invalidated: AtomicBool::new(false),
+            has_unpaused: AtomicBool::new(false),
             mail: mail.clone(),
         };
         let channels = NodeChannels {
             cores: boxes.iter().map(of_core).collect(),
+            peers: Arc::new(PeerQueues::new(bytes_max / RELAYED_DIVISOR, figures)),
             figures: Arc::clone(figures),
             bytes_max,
         };
@@ -205,18 +222,48 @@ impl NodeChannels {
         }
     }
 
+    /// What the connections to other nodes need. Messages that come are for this node alone.
+    pub(crate) fn relay(self: &Arc<Self>) -> RelayParts {
+        let channels = Arc::clone(self);
+        RelayParts {
+            queues: Arc::clone(&self.peers),
+            take: Arc::new(move |channel, payload| {
+                let to = (Kind::Channel, channel);
+                match channels.post_to(to, payload, Reach::Node) {
+                    Ok(post) => drop(post.map(Post::send)),
+                    Err(_) => channels.figures.lose(1),
+                }
+            }),
+        }
+    }
+
     /// Keeps room for a message, and a place in the mail of each core that has a receiver: it may
-    /// be sent then. `None`: nobody receives it, and nothing is kept.
+    /// be sent then. `None`: nobody receives it, and nothing is kept. For other nodes no place is
+    /// kept: there it may be lost.
     pub(crate) fn post(
+        self: &Arc<Self>,
+        to: (Kind, &[u8]),
+        payload: &[u8],
+    ) -> Result<Option<Post>, BrokerFull> {
+        let reach = match to.0 {
+            Kind::Channel if self.peers.peers() > 0 => Reach::Cluster,
+            _ => Reach::Node,
+        };
+        self.post_to(to, payload, reach)
+    }
+
+    fn post_to(
         self: &Arc<Self>,
         (kind, channel): (Kind, &[u8]),
         payload: &[u8],
+        reach: Reach,
     ) -> Result<Option<Post>, BrokerFull> {
         let mut post = Post {
             channels: Arc::clone(self),
             message: None,
             cores: Vec::new(),
             receivers: 0,
+            reach,
         };
         // What has taken a place gives it back when it is dropped.
         for (number, core) in self.cores.iter().enumerate() {
@@ -231,14 +278,21 @@ impl NodeChannels {
             post.receivers += receivers;
             post.cores.push(number);
         }
-        if post.cores.is_empty() {
+        let has_receivers = !post.cores.is_empty();
+        if !has_receivers && reach == Reach::Node {
             return Ok(None);
         }
         let bytes_max = self.bytes_max;
         let message = (kind, channel, payload);
-        let message = Message::new(message, &self.figures.messages, bytes_max);
-        post.message = Some(message.ok_or(BrokerFull::Messages { bytes_max })?);
-        Ok(Some(post))
+        post.message = Message::new(message, &self.figures.messages, bytes_max);
+        match post.message.is_some() {
+            true => Ok(Some(post)),
+            false if has_receivers => Err(BrokerFull::Messages { bytes_max }),
+            false => {
+                self.peers.lose();
+                Ok(None)
+            }
+        }
     }
 
     /// Mails a message to each core that has a receiver; how many receivers there are.
@@ -325,6 +379,31 @@ impl NodeChannels {
         }
     }
 
+    /// Mails to each core that commands are held no more. It is in the mail of a core once.
+    pub(crate) fn mail_unpaused(&self) {
+        for core in &self.cores {
+            if !core.has_unpaused.swap(true, Ordering::SeqCst) {
+                drop(core.mail.send(Mailed::Unpaused));
+            }
+        }
+    }
+
+    /// Mails to each core but one that its thread is to stand still. Each connection asks for that
+    /// once at a time.
+    pub(crate) fn mail_sleep(&self, but: u16, until: Instant) {
+        for (number, core) in self.cores.iter().enumerate() {
+            if number != usize::from(but) {
+                drop(core.mail.send(Mailed::Sleep(until)));
+            }
+        }
+    }
+
+    /// A core is about to let its connections go on.
+    pub(crate) fn took_unpaused(&self, core: u16) {
+        let core = &self.cores[usize::from(core)];
+        core.has_unpaused.store(false, Ordering::SeqCst);
+    }
+
     /// Mails to the core of a connection that tracks keys that the receiver of them is gone. It is
     /// mailed once for each CLIENT TRACKING.
     pub(crate) fn mail_redirect_broke(&self, core: u16, receiver: Receiver) {
@@ -388,6 +467,15 @@ impl NodeChannels {
     }
 }
 
+/// Who gets a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Subscribers of this node.
+    Node,
+    /// Those of the other nodes of the cluster, too.
+    Cluster,
+}
+
 /// A message with its place in the mail of each core that has a receiver.
 #[derive(Debug)]
 pub(crate) struct Post {
@@ -397,6 +485,7 @@ pub(crate) struct Post {
     /// Cores whose mail has a place for it.
     cores: Vec<usize>,
     receivers: usize,
+    reach: Reach,
 }
 
 impl Post {
@@ -409,6 +498,9 @@ impl Post {
             core.sent.fetch_add(1, Ordering::Relaxed);
             // A core that has ended has no receivers.
             drop(core.mail.send(Mailed::Message(Arc::clone(&message))));
+        }
+        if self.reach == Reach::Cluster {
+            self.channels.peers.put(&message);
         }
         self.receivers
     }

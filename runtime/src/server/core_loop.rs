@@ -22,7 +22,7 @@ use penstock_net::auth::Transport;
 use penstock_net::reply::write_error;
 use penstock_net::status::Status;
 use penstock_shard::Event;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::channels::ScriptPublisher;
 use super::connection::Connection;
@@ -30,6 +30,7 @@ use super::connection_tasks::serve_connection;
 use super::core::Core;
 use super::descriptors::{Descriptors, refuse_accepted};
 use super::error::{ServeError, system};
+use super::expirations::ShardExpirations;
 use super::halves::halves;
 use super::link_tasks::serve_link;
 use super::listen;
@@ -47,8 +48,14 @@ use crate::disk::patiently;
 use crate::event_loop::shard_thread::ShardThread;
 use crate::startup::node::Opened;
 use crate::startup::room::ConnectionBound;
+use crate::system::lines::tell;
 use crate::system::open_files;
 use crate::tls::{Peer, ServedTls};
+
+/// How often a start looks whether changes over several shards are finished, and how often it says
+/// that they are not.
+const RESUMING_PAUSE: Duration = Duration::from_millis(2);
+const RESUMING_TOLD: Duration = Duration::from_secs(1);
 
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -178,6 +185,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         execution.serve_publisher(Box::new(publisher));
         engine.shard.serve_tracker(Box::new(ShardTracker {
             tracking: Arc::clone(resp.host.tracking()),
+            expirations: ShardExpirations::new(resp.host.expirations()),
             shard: start.shard.shard,
         }));
         drop(engine);
@@ -199,30 +207,101 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         monoio::spawn(deliver_mail(Rc::clone(&core), entry_port, resp.messages));
         host = Some(entry);
     }
-    monoio::spawn(read_mail(Rc::clone(&core), start.inbox, host));
+    let post = Rc::new(Post {
+        inbox: start.inbox,
+        resp: host,
+    });
+    monoio::spawn(read_mail(Rc::clone(&core), Rc::clone(&post)));
     if !core.spin.limit().is_zero() {
         let echo = Rc::new(Signal::default());
         monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
         monoio::spawn(spin_echo(Rc::clone(&core), echo));
     }
-    for (listener, speech) in listeners {
+    core.turn.set();
+    monoio::spawn(turns(Rc::clone(&core), post));
+    let ports = Ports {
+        listeners,
+        tls: start.tls,
+        connection_bound,
+    };
+    let (core_of_ports, reports) = (Rc::clone(&core), start.reports);
+    monoio::spawn(async move {
+        finish_changes(&core_of_ports).await;
+        if core_of_ports
+            .engine
+            .borrow()
+            .shard
+            .execution()
+            .joint
+            .is_stopping()
+        {
+            return;
+        }
+        let _ = reports.send(match open_ports(&core_of_ports, ports) {
+            Ok(()) => Report::Ready,
+            Err(error) => Report::Refused(error),
+        });
+    });
+    Ok(core)
+}
+
+/// What a core opens when it serves.
+struct Ports {
+    listeners: Vec<(std::net::TcpListener, Speech)>,
+    tls: Option<Arc<ServedTls>>,
+    connection_bound: Rc<ConnectionBound>,
+}
+
+/// Waits until the shard has finished what an earlier run decided of changes over several shards.
+async fn finish_changes(core: &Core) {
+    let mut tellable = Instant::now() + RESUMING_TOLD;
+    loop {
+        let Some(why) = core.engine.borrow().shard.execution().joint.resuming() else {
+            break;
+        };
+        if Instant::now() >= tellable {
+            tellable = Instant::now() + RESUMING_TOLD;
+            let shard = core.shard;
+            warn!(
+                shard,
+                "not ready: changes over several shards are finished first: {why}"
+            );
+        }
+        monoio::time::sleep(RESUMING_PAUSE).await;
+    }
+    let resumed = core
+        .engine
+        .borrow()
+        .shard
+        .execution()
+        .joint
+        .counters()
+        .resumed;
+    if resumed > 0 {
+        let shard = core.shard;
+        tell!("resumed      shard {shard}: {resumed} changes over several shards are finished");
+        info!(
+            shard,
+            resumed, "shard {shard}: {resumed} changes over several shards finished"
+        );
+    }
+}
+
+/// Takes connections from now on.
+fn open_ports(core: &Rc<Core>, ports: Ports) -> Result<(), ServeError> {
+    for (listener, speech) in ports.listeners {
         listen::open(&listener)?;
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;
-        let tls = start.tls.clone();
-        let core = Rc::clone(&core);
         monoio::spawn(accept(
-            core,
+            Rc::clone(core),
             listener,
             Rc::new(speech),
-            tls,
-            Rc::clone(&connection_bound),
+            ports.tls.clone(),
+            Rc::clone(&ports.connection_bound),
         ));
     }
-    core.turn.set();
-    monoio::spawn(turns(Rc::clone(&core)));
-    let _ = start.reports.send(Report::Ready);
-    Ok(core)
+    Ok(())
 }
 
 /// Gives replies that are on their way a moment, then ends all connections, links and requests.
@@ -256,9 +335,13 @@ async fn farewell(core: &Core, shard: u16) {
 }
 
 /// Runs the turn whenever something happened, and when the shard's next deadline comes.
-async fn turns(core: Rc<Core>) {
+///
+/// Another thread wakes a task of this one when the loop rests, and not before: while tasks are
+/// ready all the time, [`read_mail`] would never run. So each round takes the mail in, too.
+async fn turns(core: Rc<Core>, post: Rc<Post>) {
     let mut timer: Option<(u64, Pin<Box<monoio::time::Sleep>>)> = None;
     poll_fn(|context| {
+        post.take_all(&core);
         loop {
             let is_due = core.turn.poll(context).is_ready();
             let is_late = timer
@@ -313,49 +396,66 @@ async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
     }
 }
 
-/// Takes in what other threads send.
-async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>, resp: Option<Rc<RespHost>>) {
-    while let Ok(first) = inbox.recv_async().await {
-        let mut letter = Some(first);
-        while let Some(next) = letter {
-            match next {
-                Letter::Mail(mail) => {
-                    core.step(Event::Mail(mail));
-                }
-                Letter::Spare(outcome) => {
-                    let now = core.now();
-                    let told = core.engine.borrow_mut().take_spare(now, outcome);
-                    if let Some(text) = told {
-                        warn!(shard = core.shard, "{text}");
-                    }
-                    core.turn.set();
-                }
-                Letter::Plan(plan) => {
-                    core.step(Event::Plan(plan));
-                }
-                Letter::Schema(schema) => {
-                    if let Some(host) = &resp {
-                        host.serve_schema(Arc::clone(&schema));
-                    }
-                    core.step(Event::Schema(schema));
-                }
-                Letter::Users(users) => {
-                    core.step(Event::Users(users));
-                }
-                Letter::Link(proven) => add_link(&core, *proven),
-                Letter::TailKept(partition, link) => {
-                    core.step(Event::DivergedKept { partition, link });
-                }
-                Letter::Stop => {
-                    core.step(Event::Stop);
-                }
-                Letter::Leave => {
-                    core.is_leaving.set(true);
-                    core.leave.set();
-                }
-            }
-            letter = inbox.try_recv().ok();
+/// What other threads send to a core.
+struct Post {
+    inbox: flume::Receiver<Letter>,
+    resp: Option<Rc<RespHost>>,
+}
+
+impl Post {
+    /// Takes in what is there.
+    fn take_all(&self, core: &Rc<Core>) {
+        let most = self.inbox.len();
+        for letter in self.inbox.try_iter().take(most) {
+            self.take(core, letter);
         }
+    }
+
+    fn take(&self, core: &Rc<Core>, letter: Letter) {
+        match letter {
+            Letter::Mail(mail) => {
+                core.step(Event::Mail(mail));
+            }
+            Letter::Spare(outcome) => {
+                let now = core.now();
+                let told = core.engine.borrow_mut().take_spare(now, outcome);
+                if let Some(text) = told {
+                    warn!(shard = core.shard, "{text}");
+                }
+                core.turn.set();
+            }
+            Letter::Plan(plan) => {
+                core.step(Event::Plan(plan));
+            }
+            Letter::Schema(schema) => {
+                if let Some(host) = &self.resp {
+                    host.serve_schema(Arc::clone(&schema));
+                }
+                core.step(Event::Schema(schema));
+            }
+            Letter::Users(users) => {
+                core.step(Event::Users(users));
+            }
+            Letter::Link(proven) => add_link(core, *proven),
+            Letter::TailKept(partition, link) => {
+                core.step(Event::DivergedKept { partition, link });
+            }
+            Letter::Stop => {
+                core.step(Event::Stop);
+            }
+            Letter::Leave => {
+                core.is_leaving.set(true);
+                core.leave.set();
+            }
+        }
+    }
+}
+
+/// Takes in what other threads send.
+async fn read_mail(core: Rc<Core>, post: Rc<Post>) {
+    while let Ok(first) = post.inbox.recv_async().await {
+        post.take(&core, first);
+        post.take_all(&core);
         core.watch(core.now());
     }
 }

@@ -17,7 +17,7 @@ use super::messages::{CoreStart, Letter, Report, RespStart};
 use super::resp_host::RespHost;
 use super::served_users::DeliverUsers;
 use super::stalled_threads::StalledThreads;
-use crate::cluster::{Deliver, Delivery};
+use crate::cluster::{Deliver, Delivery, RelayParts};
 use crate::startup::node::Node;
 use crate::tls::ServedTls;
 
@@ -135,7 +135,7 @@ impl Cores {
     }
 
     /// Takes what the threads that make links have for the cores.
-    pub(super) fn deliver(&self) -> Deliver {
+    fn deliver(&self) -> Deliver {
         let outboxes = self.outboxes.clone();
         let (host, audit) = (self.host.clone(), self.audit.clone());
         Arc::new(move |delivery| match delivery {
@@ -156,6 +156,13 @@ impl Cores {
                 }
             }
         })
+    }
+
+    /// What the threads that make links need of the cores: the second one for published messages,
+    /// `None` if no client of Redis can be here.
+    pub(super) fn links(&self) -> (Deliver, Option<RelayParts>) {
+        let relay = self.host.as_ref().map(|host| host.channels().relay());
+        (self.deliver(), relay)
     }
 
     /// Takes a schema that was read anew for all cores.

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::error::{ServeError, system};
 use crate::cluster::plan::home::PlanPlace;
-use crate::cluster::{Deliver, Dialing, LinkTls, NodePlan, Reread};
+use crate::cluster::{Deliver, Dialing, LinkTls, NodePlan, RelayParts, Reread};
 use crate::startup::node::{Node, OpenError};
 use crate::system::lines::tell;
 use crate::tls::{ServedTls, TlsFiles};
@@ -36,7 +36,7 @@ pub(super) fn open_link_tls(node: &Node) -> Result<Option<LinkTls>, ServeError> 
 pub(super) fn dial(
     node: &Node,
     (listener, tls): (TcpListener, Option<LinkTls>),
-    deliver: Deliver,
+    told: (Deliver, Option<RelayParts>),
     reread: Reread,
 ) -> Result<Dialing, ServeError> {
     let failed = |(action, error)| ServeError::from(OpenError::System { action, error });
@@ -74,7 +74,7 @@ pub(super) fn dial(
         (listener, tls),
         data,
         me,
-        deliver,
+        told,
         node.lease_parts(),
         reread,
     )

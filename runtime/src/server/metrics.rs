@@ -16,8 +16,8 @@ use prometheus_client::registry::Registry;
 use super::health::Health;
 use crate::cluster::lostfound::lostfound_bytes;
 use crate::stats::{
-    FIGURES, FailedSwap, FailoverReading, Growth, HISTOGRAMS, PEER_FIGURES, PlanReading, Reading,
-    RefusalReason, SECOND_IN_US, total,
+    ChannelsRead, FIGURES, FailedSwap, FailoverReading, Growth, HISTOGRAMS, PEER_FIGURES,
+    PlanReading, Reading, RefusalReason, SECOND_IN_US, total,
 };
 use crate::system::huge_pages::prefaulted_bytes;
 use crate::system::line_queue::LineCounts;
@@ -58,7 +58,7 @@ pub(crate) fn exposition(health: &Health) -> String {
             .map_or(0, |memory| memory.max()),
         resident_bytes: resident_bytes().unwrap_or(0),
         prefaulted_bytes: prefaulted_bytes(),
-        channels: watched.map_or([0; 3], |watched| watched.stats.channels.read()),
+        channels: watched.map_or_else(ChannelsRead::default, |it| it.stats.channels.read()),
         log: watched.map(|watched| watched.log.counts()),
         audit: watched.and_then(|watched| watched.audit.is_open().then(|| watched.audit.counts())),
         admin: [&health.admin.refused, &health.admin.handshakes_failed]
@@ -82,7 +82,7 @@ struct Moment {
     failover: Option<FailoverReading>,
     lostfound_bytes: u64,
     /// Bytes of names, of messages, and connections that were ended.
-    channels: [u64; 3],
+    channels: ChannelsRead,
     is_ready: bool,
     start_percent: u64,
     /// For each certificate who sees it, when it ends, in seconds since 1970, and whether newer
@@ -208,16 +208,16 @@ impl Collector for Moment {
              primary had not.",
             self.lostfound_bytes as f64,
         )?;
-        let [names, messages, ended] = self.channels;
+        let channels = self.channels;
         gauge(
             "penstock_channel_names_bytes",
             "Bytes of the names that clients of Redis subscribe to.",
-            names as f64,
+            channels.names_bytes as f64,
         )?;
         gauge(
             "penstock_channel_messages_bytes",
             "Bytes of published messages that subscribers have not taken, each once.",
-            messages as f64,
+            channels.messages_bytes as f64,
         )?;
         if let Some(start_ms) = self.start_ms {
             gauge(
@@ -233,7 +233,15 @@ impl Collector for Moment {
                 None,
                 MetricType::Counter,
             )?
-            .encode_counter::<NoLabelSet, u64, f64>(&ended, None)?;
+            .encode_counter::<NoLabelSet, u64, f64>(&channels.subscribers_ended, None)?;
+        encoder
+            .encode_descriptor(
+                "penstock_channel_messages_lost",
+                "Published messages that did not reach another node, or had no room here.",
+                None,
+                MetricType::Counter,
+            )?
+            .encode_counter::<NoLabelSet, u64, f64>(&channels.lost, None)?;
         self.encode_certificates(&mut encoder)?;
         self.encode_admin(&mut encoder)?;
         self.encode_lines(&mut encoder)?;

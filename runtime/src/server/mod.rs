@@ -15,10 +15,12 @@ mod connection_tasks;
 mod core;
 mod core_loop;
 mod cores;
+mod debug_sleep;
 mod descriptors;
 mod destination;
 mod dial;
 mod error;
+mod expirations;
 mod exposition;
 mod halves;
 mod handshakes;
@@ -34,6 +36,7 @@ mod lostfound;
 mod messages;
 mod metrics;
 mod network;
+mod node_pause;
 mod resp_host;
 mod resp_tasks;
 mod rests;
@@ -201,7 +204,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         require_free([Some(shared_address), resp_address])?;
         cores.begin();
         if let Some(listener) = links {
-            dialing = Some(dial(&node, (listener, link_tls), cores.deliver(), reread)?);
+            dialing = Some(dial(&node, (listener, link_tls), cores.links(), reread)?);
         }
         Ok(())
     };

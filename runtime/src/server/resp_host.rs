@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_net::limits::Limits;
 use penstock_net::link::Membership;
@@ -14,8 +14,9 @@ use penstock_net::program::ServedSchema;
 use penstock_net::request::Verb;
 use penstock_net::resp::{
     Broker, BrokerFull, COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host,
-    KeyTracker, Kind, Name, OwnCore, ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange,
-    SlowCommand, TrackingFigures, TrackingOptions, TrackingRefused,
+    KeyTracker, Kind, Name, NotificationFigures, Notifications, OwnCore, Pause, PauseControl,
+    ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand, Switches,
+    TrackingFigures, TrackingOptions, TrackingRefused,
 };
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -26,8 +27,11 @@ use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use tracing::warn;
 
 use super::channels::NodeChannels;
+use super::debug_sleep;
+use super::expirations::NodeExpirations;
 use super::hashing::Hashing;
 use super::listen::KEEPALIVE_S;
+use super::node_pause::NodePause;
 use super::tracking::{ClientPlace, NodeTracking};
 use crate::cluster::plan::file::ClusterFile;
 use crate::config::Config;
@@ -180,6 +184,8 @@ impl Counting {
 /// The server around a connection of the RESP port.
 #[derive(Clone)]
 pub(crate) struct RespHost {
+    /// Cores whose keys run together; 0: those of one core do.
+    joined_cores: u16,
     /// What never changes; the rest is filled in when it is asked for.
     facts: Facts,
     /// The node is one of a cluster.
@@ -210,6 +216,17 @@ pub(crate) struct RespHost {
     schema: Arc<RwLock<Arc<ServedSchema>>>,
     /// How far the time of the core's shard is ahead of the wall clock, in milliseconds.
     ahead_ms: Arc<AtomicI64>,
+    /// What was set while the node runs, at all cores.
+    set: Arc<NodeSettings>,
+}
+
+/// What commands of clients have set for all cores.
+#[derive(Debug)]
+struct NodeSettings {
+    /// What CLIENT PAUSE holds back.
+    pause: NodePause,
+    /// The keys that are announced when they expire.
+    expirations: Arc<NodeExpirations>,
 }
 
 impl RespHost {
@@ -230,6 +247,9 @@ impl RespHost {
         let channels = Arc::new(channels);
         let tracked_bytes_max = node.channel_bytes_max();
         let tracking = NodeTracking::new(node.shards(), tracked_bytes_max, &channels);
+        let cluster = Arc::new(RwLock::new(cluster));
+        let expirations =
+            NodeExpirations::new(node.shards(), tracked_bytes_max, &channels, &cluster);
         RespHost {
             facts: Facts {
                 version: env!("CARGO_PKG_VERSION"),
@@ -246,10 +266,17 @@ impl RespHost {
                 keepalive_s: KEEPALIVE_S,
                 shards: node.shards(),
                 is_clustered: config.is_clustered() || config.resp_cluster_enabled,
-                refuses_flush: !config.resp_flush,
+                switches: Switches {
+                    refuses_flush: !config.resp_flush,
+                    takes_debug: config.resp_debug,
+                },
                 ..Facts::default()
             },
             is_clustered: config.is_clustered(),
+            joined_cores: match config.resp_several_shards && !config.is_clustered() {
+                true => node.shards(),
+                false => 0,
+            },
             own: None,
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
@@ -263,13 +290,17 @@ impl RespHost {
             open: Arc::clone(open),
             slow: Arc::default(),
             counting: Counting::new(node.shards()),
-            cluster: Arc::new(RwLock::new(cluster)),
+            cluster,
             hashing: Arc::default(),
             channels,
             tracking: Arc::new(tracking),
             scripts: Arc::default(),
             schema: Arc::default(),
             ahead_ms: Arc::default(),
+            set: Arc::new(NodeSettings {
+                pause: NodePause::default(),
+                expirations: Arc::new(expirations),
+            }),
         }
     }
 
@@ -342,6 +373,11 @@ impl RespHost {
         &self.tracking
     }
 
+    /// The keys that are announced when they expire, of all cores.
+    pub(super) fn expirations(&self) -> &Arc<NodeExpirations> {
+        &self.set.expirations
+    }
+
     /// The core whose connections these are.
     pub(super) fn number_of_core(&self) -> u16 {
         self.counting.core
@@ -406,6 +442,10 @@ impl Host for RespHost {
     fn time_us(&self) -> u64 {
         let ahead_us = self.ahead_ms.load(Ordering::Relaxed).saturating_mul(1_000);
         unix_us().saturating_add_signed(ahead_us)
+    }
+
+    fn joined_cores(&self) -> u16 {
+        self.joined_cores
     }
 
     fn facts(&self) -> Facts {
@@ -524,6 +564,29 @@ impl Host for RespHost {
         Some(&*self.scripts)
     }
 
+    fn notifications(&self) -> Notifications {
+        self.set.expirations.wanted()
+    }
+
+    fn notify(&self, notifications: Notifications) {
+        self.set.expirations.want(notifications);
+    }
+
+    fn notified(&self) -> NotificationFigures {
+        self.set.expirations.figures()
+    }
+
+    fn stand_still(&self, us: u64) {
+        let until = Instant::now() + Duration::from_micros(us);
+        debug_sleep::begin(until);
+        self.channels.mail_sleep(self.number_of_core(), until);
+        debug_sleep::stand_still(until);
+    }
+
+    fn pauses(&self) -> Option<&dyn PauseControl> {
+        Some(self)
+    }
+
     fn broker(&self) -> Option<&dyn Broker> {
         Some(self)
     }
@@ -534,6 +597,26 @@ impl Host for RespHost {
 
     fn tracker(&self) -> Option<&dyn KeyTracker> {
         Some(self)
+    }
+}
+
+impl PauseControl for RespHost {
+    fn pause(&self) -> Option<Pause> {
+        self.set.pause.at(|| self.elapsed_us())
+    }
+
+    fn begin(&self, pause: Pause) {
+        self.set.pause.begin(pause, self.elapsed_us());
+    }
+
+    fn end(&self) {
+        self.set.pause.end();
+        self.channels.mail_unpaused();
+    }
+
+    fn held_clients(&self) -> usize {
+        let all = self.clients.all();
+        all.values().filter(|open| open.client.is_held).count()
     }
 }
 

@@ -5,21 +5,23 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_net::auth::{Challenge, Transport};
-use penstock_net::resp::{Conversation, Message, Push, Received, ReplyBound, TrackedBy};
+use penstock_net::resp::{Conversation, Host, Message, Push, Received, ReplyBound, TrackedBy};
 use penstock_shard::tracking::writer_of;
 use penstock_shard::{Event, Outside, SessionId};
 
 use super::channels::{Mailed, Receiver};
 use super::connection::Connection;
 use super::core::Core;
+use super::debug_sleep;
 use super::halves::{ReadHalf, WriteHalf};
 use super::inlet::Brought;
 use super::kept::{BUFFER_BYTES, BUFFER_BYTES_BUSY, Kept};
 use super::resp_host::RespHost;
 use super::tracking::ClientPlace;
+use crate::system::peer_has_gone;
 
 /// Replies that no shard counts, beyond which it is told at once, in bytes.
 const REPLY_BYTES_FREE: usize = 4 << 10;
@@ -30,6 +32,15 @@ const STEPS_AT_ONCE: usize = 1 << 20;
 const PUSH_STEPS: usize = 256;
 /// How long they have it, at the least.
 const PUSH_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a peer may send behind an error that ends its connection, ...
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// ... and how many bytes: as much as Redis takes as one argument.
+const DRAIN_BYTES_MAX: u64 = 512 << 20;
+/// How long a connection whose command is held waits before it looks again, at the least, ...
+const HELD_MIN: Duration = Duration::from_millis(1);
+/// ... and at most: one whose peer has gone is noticed then.
+const HELD_MAX: Duration = Duration::from_secs(1);
 
 /// The connections of the RESP ports of one core, by their numbers.
 #[derive(Default)]
@@ -161,6 +172,38 @@ impl RespConnection {
         self.connection.has_output.set();
     }
 
+    /// Drops what the peer still sends behind an error that ends the connection, so that it can
+    /// read the error: an end of both directions would take that away.
+    async fn drain(&self) {
+        let until = Instant::now() + DRAIN_MAX;
+        while !self.connection.is_shut.get() {
+            let dropped = self.conversation.borrow().dropped_bytes();
+            let left = until.saturating_duration_since(Instant::now());
+            if dropped.is_none_or(|bytes| bytes > DRAIN_BYTES_MAX) || left.is_zero() {
+                return;
+            }
+            let more = self.connection.has_output.wait();
+            let _ = monoio::time::timeout(left, more).await;
+        }
+    }
+
+    /// CLIENT PAUSE holds nothing back any more.
+    fn goes_on(&self) {
+        if self.conversation.borrow().held_until_us().is_some() {
+            self.connection.may_resume.set();
+        }
+    }
+
+    /// Waits until a command that is held may be taken, or something else has happened. `false` if
+    /// its peer has gone meanwhile.
+    async fn wait_held(&self, until_us: u64) -> bool {
+        let left_us = until_us.saturating_sub(self.host.elapsed_us());
+        let left = Duration::from_micros(left_us).clamp(HELD_MIN, HELD_MAX);
+        let may_resume = self.connection.may_resume.wait();
+        let _ = monoio::time::timeout(left, may_resume).await;
+        !peer_has_gone(self.connection.descriptor())
+    }
+
     fn received(&self, core: &Core, received: Received) {
         match received {
             Received::Passed => {}
@@ -243,6 +286,12 @@ impl RespPort {
             Mailed::AllInvalidated => {
                 channels.took_all_invalidated(number);
                 delivery.receivers = self.host.tracking().receivers_of_all(number).into();
+            }
+            Mailed::Sleep(until) => debug_sleep::stand_still(until),
+            Mailed::Unpaused => {
+                channels.took_unpaused(number);
+                let all = self.subscribers.0.borrow();
+                all.values().for_each(|it| it.goes_on());
             }
             Mailed::RedirectBroke { tracker, gone } => {
                 if let Some(connection) = self.connection(tracker) {
@@ -407,7 +456,12 @@ async fn run(
             return true;
         }
         reader.give_back(buffer);
-        connection.may_resume.wait().await;
+        let held_until_us = shared.conversation.borrow().held_until_us();
+        match held_until_us {
+            None => connection.may_resume.wait().await,
+            Some(until_us) if shared.wait_held(until_us).await => {}
+            Some(_) => return false,
+        }
     }
 }
 
@@ -518,5 +572,6 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, mut writer: WriteHalf
         }
     }
     writer.end().await;
+    shared.drain().await;
     shared.ended(&core, shared.connection.half_ended());
 }

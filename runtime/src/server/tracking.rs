@@ -25,6 +25,7 @@ use penstock_shard::tracking::Tracker;
 use penstock_storage::store::Writer;
 
 use super::channels::{NodeChannels, Receiver};
+use super::expirations::ShardExpirations;
 
 /// Keys whose values have expired that one turn of a shard takes out. The next turn goes on.
 const EXPIRED_AT_ONCE: usize = 256;
@@ -307,15 +308,42 @@ impl NodeTracking {
 /// What one shard tells of its keys.
 pub(super) struct ShardTracker {
     pub(super) tracking: Arc<NodeTracking>,
+    pub(super) expirations: ShardExpirations,
     pub(super) shard: u16,
+}
+
+impl ShardTracker {
+    fn is_tracked(&self) -> bool {
+        self.tracking.is_wanted.load(Ordering::SeqCst)
+    }
+
+    /// Has connections told of keys whose values have expired. When the next one does.
+    fn expire_tracked(&self, time_ms: u64) -> Option<u64> {
+        let tracking = &*self.tracking;
+        for _ in 0..EXPIRED_AT_ONCE {
+            let mut table = tracking.table(self.shard);
+            let Some((key, ids)) = table.take_expired(time_ms) else {
+                return table.next_expiry_ms();
+            };
+            drop(table);
+            tracking.notify(&key, &ids, None);
+        }
+        tracking.table(self.shard).next_expiry_ms()
+    }
 }
 
 impl Tracker for ShardTracker {
     fn is_wanted(&self) -> bool {
-        self.tracking.is_wanted.load(Ordering::SeqCst)
+        // Both, so that what is not wanted any more is forgotten.
+        let is_announced = self.expirations.is_wanted();
+        self.is_tracked() || is_announced
     }
 
-    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>) {
+    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, time_ms: u64) {
+        self.expirations.changed(key, expiry_ms, time_ms);
+        if !self.is_tracked() {
+            return;
+        }
         let tracking = &*self.tracking;
         let ids = tracking.table(self.shard).take(key).unwrap_or_default();
         if ids.is_empty() && !tracking.has_prefixes() {
@@ -336,6 +364,10 @@ impl Tracker for ShardTracker {
     }
 
     fn shown(&self, key: &[u8], expiry_ms: u64) {
+        self.expirations.shown(key, expiry_ms);
+        if !self.is_tracked() {
+            return;
+        }
         let tracking = &*self.tracking;
         let is_of_prefix =
             tracking.has_prefixes() && tracking.clients().prefixes.clients_of(key).next().is_some();
@@ -367,17 +399,17 @@ impl Tracker for ShardTracker {
         drop_keys(taken);
     }
 
+    fn all_replaced(&self) {
+        self.expirations.forget();
+    }
+
     fn expire(&self, time_ms: u64) -> Option<u64> {
-        let tracking = &*self.tracking;
-        for _ in 0..EXPIRED_AT_ONCE {
-            let mut table = tracking.table(self.shard);
-            let Some((key, ids)) = table.take_expired(time_ms) else {
-                return table.next_expiry_ms();
-            };
-            drop(table);
-            tracking.notify(&key, &ids, None);
-        }
-        tracking.table(self.shard).next_expiry_ms()
+        let tracked = match self.is_tracked() {
+            true => self.expire_tracked(time_ms),
+            false => None,
+        };
+        let announced = self.expirations.expire(time_ms);
+        tracked.into_iter().chain(announced).min()
     }
 }
 
@@ -387,6 +419,7 @@ mod tests {
 
     use super::*;
     use crate::server::channels::Mailed;
+    use crate::server::expirations::NodeExpirations;
 
     type Mail = Vec<flume::Receiver<Mailed>>;
 
@@ -409,6 +442,12 @@ mod tests {
     fn shard_of(tracking: &Arc<NodeTracking>, key: &[u8]) -> ShardTracker {
         ShardTracker {
             tracking: Arc::clone(tracking),
+            expirations: ShardExpirations::new(&Arc::new(NodeExpirations::new(
+                1,
+                0,
+                &tracking.channels,
+                &Arc::default(),
+            ))),
             shard: tracking.shard_of(key),
         }
     }
@@ -449,8 +488,8 @@ mod tests {
         shard.read_by_script(key, place(0, 4).writer);
         assert!(shard.is_wanted());
         assert_eq!(tracking.figures().items, 4);
-        shard.changed(key, None, None);
-        shard.changed(key, None, None);
+        shard.changed(key, None, None, 1);
+        shard.changed(key, None, None, 1);
         assert_eq!(lines_of(&mail[0]), ["k [1]"]);
         assert_eq!(lines_of(&mail[1]), ["k [2, 3, 3]"]);
         let receiver = |client| Receiver { client, tracker: 4 };
@@ -484,9 +523,9 @@ mod tests {
             .expect("room");
         let [one, two] = [1, 2].map(|id| Some(place(0, id).writer));
         tracking.reads(1, key);
-        shard.changed(key, Some(50), one);
+        shard.changed(key, Some(50), one, 1);
         assert_eq!(lines_of(&mail[0]), ["k [2]"]);
-        shard.changed(key, Some(60), two);
+        shard.changed(key, Some(60), two, 1);
         assert_eq!(lines_of(&mail[0]), ["k [1]"]);
         // What the second one has written expires.
         assert_eq!(shard.expire(59), Some(60));
@@ -561,7 +600,7 @@ mod tests {
             let mut changes = 0;
             while !tracking.channels.is_all_mailed(0) {
                 tracking.reads(1, key);
-                shard.changed(key, None, None);
+                shard.changed(key, None, None, 1);
                 changes += 1;
                 assert!(changes <= 1 << 16, "half of the places");
             }

@@ -12,6 +12,7 @@ mod helpers;
 mod limits;
 mod membership;
 pub(crate) mod node;
+mod redo_found;
 mod retiming;
 pub(crate) mod room;
 mod shard;

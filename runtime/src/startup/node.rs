@@ -16,7 +16,6 @@ use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
 use penstock_shard::cluster::{ClusterConfig, NodeOffers};
 use penstock_shard::lease::LeaseTable;
-use penstock_shard::opening::Inventory;
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
 use penstock_shard::replication::link_set::LinkSetConfig;
@@ -36,6 +35,7 @@ pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
 use super::limits::{RoomFound, check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
+use super::redo_found::Found;
 use super::retiming::RetimingThread;
 use super::room::{ConnectionBound, Room};
 pub(crate) use super::shard::{Opened, ShardStart};
@@ -118,7 +118,7 @@ pub(crate) struct Node {
     pub(crate) topology: Topology,
     pub(crate) stats: Arc<Stats>,
     allowed: Vec<CoreId>,
-    inventory: Arc<Inventory>,
+    inventory: Arc<Found>,
     helpers: NodeHelpers,
     disk_options: DiskOptions,
     /// What rings the shards get.
@@ -239,7 +239,7 @@ impl Node {
             stats: Arc::new(Stats::new(shards)),
             config: Arc::new(config),
             allowed,
-            inventory: Arc::new(inventory),
+            inventory: Arc::new(Found::new(inventory, shards)),
             helpers,
             disk_options,
             rings,
@@ -451,6 +451,7 @@ impl Node {
                 log_bytes: SNAPSHOT_LOG_BYTES,
                 stop_us_max: SNAPSHOT_STOP_US_MAX,
             },
+            takes_several_shards: config.resp_several_shards && self.cluster.is_none(),
             cluster: self.cluster_of(shard),
         };
         Ok(ShardStart {

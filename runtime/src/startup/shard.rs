@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use core_affinity::CoreId;
 use penstock_net::program::ServedSchema;
-use penstock_shard::opening::{self, Inventory};
+use penstock_shard::opening;
 use penstock_shard::{Shard, ShardConfig};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::BLOCK_BYTES;
@@ -17,6 +17,7 @@ use tracing::warn;
 
 use super::error::{OpenError, opening as refused, system};
 use super::files::NodeFiles;
+use super::redo_found::Found;
 use crate::config::{Config, FRAME_BYTES};
 use crate::directory::Segments;
 use crate::directory::key_table_makers::KeyTableHandle;
@@ -44,7 +45,7 @@ pub(crate) struct ShardStart {
     pub(crate) shard_config: ShardConfig,
     pub(crate) record_bytes_max: usize,
     pub(crate) owner: Owner,
-    pub(crate) inventory: Arc<Inventory>,
+    pub(crate) inventory: Arc<Found>,
     pub(crate) segments: Segments,
     pub(crate) spares: SpareHandle,
     pub(crate) starts_small: bool,
@@ -70,6 +71,7 @@ impl ShardStart {
     /// Opens the disk on the calling thread, which is to run the shard, and replays the log.
     /// Segment files that the shard asks for go to `deliver_spare`.
     pub(crate) fn open(&self, deliver_spare: DeliverSpare) -> Result<Opened, OpenError> {
+        let told = self.inventory.redo.teller();
         let arena = Arena::new(self.arena).map_err(system("map the memory of a shard's disk"))?;
         let mut disk = Disk::open(self.disk_options, &arena)
             .map_err(|refused| OpenError::Option(refused.to_string()))?;
@@ -120,6 +122,9 @@ impl ShardStart {
                 .grow_segments(self.config.segment_bytes);
         }
         let recovery_ms = began.elapsed().as_millis();
+        if told.tell(shard.execution().joint.may_have_redo()) {
+            shard.execution_mut().joint.resume();
+        }
 
         for &file in &files {
             let fd = self

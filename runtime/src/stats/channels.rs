@@ -14,6 +14,17 @@ pub(crate) struct ChannelFigures {
     pub(crate) messages: Arc<MessageBytes>,
     /// Connections that were ended because too much waited for their peers.
     ended: AtomicU64,
+    /// Messages that did not reach another node, each for each node.
+    lost: AtomicU64,
+}
+
+/// [`ChannelFigures`] of one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChannelsRead {
+    pub(crate) names_bytes: u64,
+    pub(crate) messages_bytes: u64,
+    pub(crate) subscribers_ended: u64,
+    pub(crate) lost: u64,
 }
 
 impl ChannelFigures {
@@ -22,9 +33,17 @@ impl ChannelFigures {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes of names, bytes of messages, and how many connections were ended.
-    pub(crate) fn read(&self) -> [u64; 3] {
-        let ended = self.ended.load(Ordering::Relaxed);
-        [self.names.held() as u64, self.messages.held() as u64, ended]
+    /// So many messages did not reach another node, or had no room there.
+    pub(crate) fn lose(&self, messages: usize) {
+        self.lost.fetch_add(messages as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> ChannelsRead {
+        ChannelsRead {
+            names_bytes: self.names.held() as u64,
+            messages_bytes: self.messages.held() as u64,
+            subscribers_ended: self.ended.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+        }
     }
 }

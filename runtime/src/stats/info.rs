@@ -28,7 +28,10 @@ pub(crate) struct Info<'a> {
     #[serde(flatten)]
     memory: Memory,
     uptime_ms: u64,
-    log: LogEnd,
+    /// Left out where changes over several shards may be decided at any time: a backup that goes
+    /// by it could tear one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogEnd>,
     /// Counters, summed over all shards.
     counters: Fields<u64>,
     /// What was answered, by what was asked.
@@ -70,6 +73,20 @@ pub(crate) struct LogEnd {
     pub(crate) durable_lsn: u64,
     pub(crate) segment: u64,
     pub(crate) end_offset: u64,
+    /// What a backup is told of changes over several shards, where there may be any.
+    #[serde(flatten)]
+    pub(crate) changes: Option<ChangesTold>,
+}
+
+/// What a backup is told of changes over several shards.
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct ChangesTold {
+    /// How many are decided and not closed.
+    pub(crate) open_changes: usize,
+    /// How many were decided since the start.
+    pub(crate) decided_changes: u64,
+    /// None is decided for a quarter of a second behind the question.
+    pub(crate) is_held: bool,
 }
 
 /// What a node of a cluster tells besides.
@@ -199,7 +216,7 @@ impl<'a> Info<'a> {
         cluster: Option<Cluster<'a>>,
         memory: Memory,
         uptime_ms: u64,
-        log: LogEnd,
+        log: Option<LogEnd>,
         readings: &[Reading],
     ) -> Self {
         let sum = total(readings);
@@ -459,13 +476,14 @@ mod tests {
         );
         for (name, cluster, expected) in [("alone", None, alone), ("cluster", cluster, of_cluster)]
         {
-            let log = LogEnd {
+            let log = Some(LogEnd {
                 shard: 1,
                 id: 8,
                 durable_lsn: 99,
                 segment: 6,
                 end_offset: 4096,
-            };
+                changes: None,
+            });
             let memory = Memory {
                 bytes_max: 1 << 30,
                 resident_bytes: 123_456_789,

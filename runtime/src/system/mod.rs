@@ -47,7 +47,7 @@ pub(crate) use limits::{Limit, Resource, limit, page_bytes, raise_limit, user};
 pub(crate) use random::{fill_random, random_u64};
 pub(crate) use schedule::{involuntary_switches, process_use, raise_priority, set_time_slice};
 pub(crate) use sockets::{
-    accept_waiting, receive_at_once, send_at_once, shut_down_socket, taken_over,
+    accept_waiting, peer_has_gone, receive_at_once, send_at_once, shut_down_socket, taken_over,
     unacknowledged_bytes, unread_bytes,
 };
 pub(crate) use threads::{NoThread, require_threads};

@@ -65,6 +65,18 @@ pub(crate) fn unread_bytes(descriptor: std::os::fd::RawFd) -> u64 {
     }
 }
 
+/// Whether the peer of a connection has sent its last.
+pub(crate) fn peer_has_gone(descriptor: RawFd) -> bool {
+    let mut asked = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: the pointer is to one live structure; a number that is no descriptor is an error.
+    let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    found > 0 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+}
+
 /// Appends what stands in a connection's socket to `buffer`, as much as it has room for, without
 /// waiting. Returns how many bytes that were; 0 if the peer has sent its last.
 ///

@@ -96,6 +96,7 @@ impl World {
             hash_seed: 7,
             cleaning: penstock_storage::cleaning::CleaningConfig::default(),
             snapshots: penstock_shard::SnapshotPolicy::default(),
+            takes_several_shards: false,
             cluster: None,
         };
         let mut shard = Shard::new(config, store);

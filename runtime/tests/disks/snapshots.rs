@@ -87,6 +87,7 @@ fn snapshot(number: u64, to: u64) -> Vec<u8> {
         is_linked: false,
         has_marks: false,
         has_heads: false,
+        has_redo: false,
         sequences: Box::new([1; 256]),
         segments: vec![CoveredSegment {
             sequence: 1,

@@ -1,5 +1,6 @@
 //! The RESP port of the real server: atomic commands, pipelines, bad input.
 
+mod announced;
 mod beyond;
 mod channels;
 mod channels_table;
@@ -9,10 +10,13 @@ mod fuzzed;
 mod hash_table;
 mod holds;
 mod lifetimes;
+mod named;
 mod oracle;
+mod pausing;
 mod running;
 mod script_table;
 mod scripts;
+mod several;
 mod spread;
 mod table;
 mod text_tokens;
@@ -72,7 +76,7 @@ impl Talk {
     }
 
     /// The next reply, as it is on the wire; empty at the end of the connection.
-    fn reply(&mut self) -> Vec<u8> {
+    pub(crate) fn reply(&mut self) -> Vec<u8> {
         loop {
             if let Some(end) = reply_end(&self.bytes, 0) {
                 return self.bytes.drain(..end).collect();
@@ -85,6 +89,23 @@ impl Talk {
                 Err(error) => panic!("{error}, behind {:?}", self.bytes.escape_ascii()),
             }
         }
+    }
+
+    /// Replies are asked for by [`Talk::has_reply`] alone from now on.
+    pub(crate) fn never_waits(&mut self) {
+        self.stream.set_nonblocking(true).unwrap();
+    }
+
+    /// Whether the next reply is there.
+    pub(crate) fn has_reply(&mut self) -> bool {
+        let mut more = vec![0; 64 << 10];
+        match self.stream.read(&mut more) {
+            Ok(0) => panic!("it was closed"),
+            Ok(read) => self.bytes.extend(&more[..read]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+        reply_end(&self.bytes, 0).is_some()
     }
 
     pub(crate) fn ask(&mut self, words: &[&str]) -> String {

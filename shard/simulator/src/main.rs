@@ -14,7 +14,9 @@ use clap::Parser;
 use penstock_shard::replication::planted as cluster_bugs;
 use penstock_simulator::cluster;
 use penstock_simulator::coverage::Coverage;
+use penstock_simulator::plan::VISITED_SEEDS;
 use penstock_simulator::report::Report;
+use penstock_simulator::visits;
 use penstock_simulator::world;
 use penstock_storage::planted as node_bugs;
 
@@ -61,6 +63,24 @@ const BUGS_OF_LEVEL_ALL: &[cluster_bugs::Bug] = &[
 const BUGS_OF_BOTH: &[node_bugs::Bug] = &[
     node_bugs::Bug::RunOneVersion,
     node_bugs::Bug::RunKeepsUnlogged,
+];
+
+/// Bugs that only nodes with clients of Redis can meet.
+const BUGS_OF_VISITS: &[node_bugs::Bug] = &[
+    node_bugs::Bug::GroupInPart,
+    node_bugs::Bug::CopyOfGroup,
+    node_bugs::Bug::ScriptKeepsFailed,
+    node_bugs::Bug::ScriptUngated,
+    node_bugs::Bug::WatchForgetsRemoved,
+    node_bugs::Bug::FlushForgottenByStart,
+    node_bugs::Bug::FlushForgottenBySnapshot,
+    node_bugs::Bug::FlushMarkMoved,
+    node_bugs::Bug::FlushUngated,
+    node_bugs::Bug::FlushUntold,
+    node_bugs::Bug::InvalidatedLate,
+    node_bugs::Bug::ExpiryUntold,
+    node_bugs::Bug::ScriptReadUntracked,
+    node_bugs::Bug::TextKeptFromSent,
 ];
 
 /// Runs whole nodes in virtual time and tries to break their promise.
@@ -384,6 +404,15 @@ enum Bug {
     Cluster(cluster_bugs::Bug),
 }
 
+/// Bugs of changes over several shards, which no client of these runs asks for:
+/// `shard/tests/failures/joint` finds them.
+const BUGS_OF_JOINT: [node_bugs::Bug; 4] = [
+    node_bugs::Bug::DecideBeforeReady,
+    node_bugs::Bug::CloseBeforeApplied,
+    node_bugs::Bug::ForgetClaim,
+    node_bugs::Bug::DecideBesideBackup,
+];
+
 impl Bug {
     /// All that these runs can meet.
     fn all(arguments: &Arguments) -> Vec<Bug> {
@@ -400,7 +429,7 @@ impl Bug {
                     .collect()
             }
             false => of_nodes
-                .filter(|bug| !is_of_clusters(bug))
+                .filter(|bug| !is_of_clusters(bug) && !BUGS_OF_JOINT.contains(bug))
                 .map(|&bug| Bug::Node(bug))
                 .collect(),
         }
@@ -412,6 +441,7 @@ impl Bug {
             Bug::Cluster(bug) if BUGS_OF_LEVEL_ALL.contains(&bug) => {
                 first.max(cluster::ALL_SEEDS.start)
             }
+            Bug::Node(bug) if BUGS_OF_VISITS.contains(&bug) => first.max(VISITED_SEEDS.start),
             Bug::Cluster(bug) if BUGS_OF_DECIDERS.contains(&bug) => {
                 first.max(cluster::FAILOVER_SEEDS.start)
             }
@@ -644,12 +674,17 @@ fn table(arguments: &Arguments, coverage: &Coverage) -> Vec<(String, u64)> {
     }
 }
 
-/// What was never met. Nodes that decide by themselves have a list of their own.
+/// What was never met. Nodes that decide by themselves have a list of their own, and nodes with
+/// visits, too.
 fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
     let first = arguments.first.unwrap_or_default();
     let ask_for_all = arguments.cluster && cluster::ALL_SEEDS.contains(&first);
     let decide = arguments.cluster && cluster::FAILOVER_SEEDS.contains(&first) || ask_for_all;
+    let are_visited = !arguments.cluster && VISITED_SEEDS.contains(&first);
     let is_due = |name: &str| {
+        if are_visited {
+            return visits::MUST_MEET.contains(&name);
+        }
         !decide
             || cluster::MET_BY_DECIDERS.contains(&name)
             || ask_for_all && cluster::MET_AT_ALL.contains(&name)

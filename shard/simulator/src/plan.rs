@@ -239,6 +239,14 @@ pub(crate) fn sends_rushes(seed: u64, first: u64) -> bool {
     sends(seed, first, 1_882_994_000_000_000)
 }
 
+/// In these seeds clients of Redis visit nodes, beside those of the native protocol.
+pub const VISITED_SEEDS: std::ops::Range<u64> = 1_310_000_000..1_410_000_000;
+
+/// Whether clients of Redis visit a node: in numbered seeds of their own.
+pub(crate) fn has_visits(seed: u64) -> bool {
+    VISITED_SEEDS.contains(&seed)
+}
+
 /// Whether shards may be told what their logs may have of the disk: those of numbered seeds from
 /// [`ROOM_FROM`] on are, and those of seeds that a clock gives since then.
 fn has_room_told(seed: u64) -> bool {
@@ -266,7 +274,7 @@ impl Plan {
         let expiring_keys = random.pick(&[0, 300_000, 300_000, 700_000]);
         let is_wide = random.chance(30_000);
         let (mut keys, mut expiring) = Self::keys(random, is_wide, expiring_keys);
-        let groups = match sends_applies(seed, APPLIES_FROM) {
+        let groups = match sends_applies(seed, APPLIES_FROM) || has_visits(seed) {
             true => Self::groups(&mut Random::new(seed, 17), &mut keys, &mut expiring),
             false => Vec::new(),
         };
@@ -286,7 +294,7 @@ impl Plan {
             keys,
             expiring,
             groups,
-            has_tokens: sends_tokens(seed, TOKENS_FROM),
+            has_tokens: sends_tokens(seed, TOKENS_FROM) || has_visits(seed),
             has_holds: sends_holds(seed, HOLDS_FROM),
             has_transactions: sends_tokens(seed, TRANSACTIONS_FROM),
             value_bytes_max,

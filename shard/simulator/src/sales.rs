@@ -77,6 +77,8 @@ struct Sale {
     /// Which cell of the till is its own, or which slip.
     place: usize,
     token: Token,
+    /// Its token is a text, which is given with a time of each try.
+    is_text: bool,
     tries: Vec<usize>,
     first: Option<First>,
 }
@@ -119,6 +121,8 @@ struct Try {
     outcome: Outcome,
     /// The time of the shard when it was sent, or less.
     sent_ms: u64,
+    /// The time of its token.
+    token_ms: u64,
     /// It was sent after an answer OK had come.
     is_late: bool,
 }
@@ -157,6 +161,8 @@ pub struct Sales {
     sales: Vec<Sale>,
     tries: Vec<Try>,
     due: BTreeSet<(u64, usize)>,
+    /// Some tokens are texts.
+    has_texts: bool,
     /// The shortest horizon that was in force, and the latest time of a shard.
     horizon_ms_min: u64,
     time_ms_max: u64,
@@ -188,10 +194,20 @@ impl Sales {
             sales: Vec::new(),
             tries: Vec::new(),
             due: BTreeSet::new(),
+            has_texts: false,
             horizon_ms_min: u64::MAX,
             time_ms_max: 0,
             found: BTreeMap::new(),
             met: MUST_MEET.iter().map(|&what| (what, 0)).collect(),
+        }
+    }
+
+    /// Some tokens are texts.
+    #[must_use]
+    pub fn with_texts(self) -> Self {
+        Sales {
+            has_texts: true,
+            ..self
         }
     }
 
@@ -289,9 +305,11 @@ impl Sales {
                 self.tills[till].cells - 1
             }
         };
+        let is_text = self.has_texts && self.random.chance(500_000);
         self.sales.push(Sale {
             till,
             form,
+            is_text,
             units,
             place,
             token: Token::new(time_ms, bytes),
@@ -304,7 +322,9 @@ impl Sales {
     fn send(&mut self, what: What, level: AckLevel, now: Moment) -> usize {
         let number = self.tries.len();
         let mut is_late = false;
+        let mut token_ms = 0;
         if let What::Sale { sale, .. } = what {
+            token_ms = self.time_of_token(sale);
             self.sales[sale].tries.push(number);
             is_late = self.sales[sale].first.is_some();
         }
@@ -313,9 +333,32 @@ impl Sales {
             level,
             outcome: Outcome::Pending,
             sent_ms: now.least_ms,
+            token_ms,
             is_late,
         });
         number
+    }
+
+    /// The time of the token of the next try. That of a text may be any until the first try was
+    /// sent: it has been kept for a horizon since then at the least.
+    fn time_of_token(&mut self, sale: usize) -> u64 {
+        let it = &self.sales[sale];
+        let token_ms = it.token.time_ms();
+        let first = it.tries.first().and_then(|first| self.tries.get(*first));
+        match first {
+            Some(first) if it.is_text && self.random.chance(500_000) => token_ms.max(first.sent_ms),
+            _ => token_ms,
+        }
+    }
+
+    /// The token of a sale, with this time if it is a text.
+    fn token_of(&self, sale: usize, token_ms: u64) -> Token {
+        let it = &self.sales[sale];
+        let text = format!("sale {sale} of {}", self.tills[it.till].tag);
+        match it.is_text {
+            true => Token::of_text(text.as_bytes(), token_ms).expect("a short text"),
+            false => it.token,
+        }
     }
 
     /// The level that a try asks for.
@@ -352,8 +395,8 @@ impl Sales {
             What::Open { till, place } => self.tills[till].open(place, batch, out),
             What::Read { till, place } => batch.get(out, &self.tills[till].key(place)),
             What::Sale { sale, is_other } => {
+                batch.token(self.token_of(sale, self.tries[number].token_ms));
                 let sale = &self.sales[sale];
-                batch.token(sale.token);
                 let till = &self.tills[sale.till];
                 let request = form::Request {
                     form: sale.form,
@@ -406,8 +449,14 @@ impl Sales {
     /// The tokens that are there for certain, until the border of their partition has passed them,
     /// each with its slot.
     pub fn certain(&self) -> impl Iterator<Item = (u16, Token)> + '_ {
-        let certain = self.sales.iter().filter(|sale| sale.first.is_some());
-        certain.map(|sale| (self.tills[sale.till].slot, sale.token))
+        let sales = self.sales.iter().enumerate();
+        let certain = sales.filter(|(_, sale)| sale.first.is_some());
+        certain.map(|(number, sale)| {
+            // Another try may give a text the time of the first one.
+            let first_ms = self.tries[sale.tries[0]].sent_ms;
+            let token_ms = sale.token.time_ms().max(first_ms);
+            (self.tills[sale.till].slot, self.token_of(number, token_ms))
+        })
     }
 
     /// What was answered below this level may be gone from a partition, or all with `None`, and

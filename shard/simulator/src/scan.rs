@@ -13,6 +13,7 @@ use crate::holds;
 use crate::oracle::{Glimpse, Oracle, Violation};
 use crate::random::Random;
 use crate::sales;
+use crate::visits;
 
 /// One scan, from its first page to its last.
 pub struct Scan {
@@ -132,9 +133,10 @@ impl Scan {
         let page = ScanPage::read(item.value).map_err(|refusal| refusal.to_string())?;
         let mut slot = 0;
         for entry in page.entries() {
-            // Sales and holds have judges of their own.
-            let prefixes = [sales::PREFIX, holds::PREFIX];
-            let is_of_others = prefixes.iter().any(|it| entry.key.starts_with(it));
+            // Sales, holds and visits have judges of their own.
+            let mut prefixes = [sales::PREFIX, holds::PREFIX].into_iter();
+            let is_of_others =
+                prefixes.any(|it| entry.key.starts_with(it)) || visits::is_key(entry.key);
             if is_of_others && entry.key.starts_with(self.prefix) {
                 continue;
             }

@@ -14,6 +14,7 @@ mod node;
 mod sales;
 mod shell;
 mod transactions;
+mod visits;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,13 +32,15 @@ use crate::coverage::{Coverage, Fault};
 use crate::disk::{Disk, Pool, PoolBlock, STALL_US_MAX};
 use crate::holds::Holds;
 use crate::oracle::{self, Oracle};
-use crate::plan::{Blow, Budget, Plan, distinct_tags};
+use crate::plan::{self, Blow, Budget, Plan, distinct_tags};
 use crate::random::Random;
 use crate::report::Report;
 use crate::sales::Sales;
 use crate::scan::Scan;
 use crate::trace::Trace;
 use crate::transactions::Transactions;
+
+use visits::Visiting;
 
 enum Event {
     Start,
@@ -154,6 +157,15 @@ impl Core {
     }
 }
 
+/// How far the last look has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looked {
+    /// Tries of sales.
+    sales: usize,
+    /// Keys of transactions.
+    banks: usize,
+}
+
 struct Node {
     run: u64,
     cores: Vec<Core>,
@@ -170,6 +182,12 @@ enum Asked {
     Hold(usize),
     /// A question of a transaction, by its number.
     Question(usize),
+    /// What a visitor has asked for, by its number.
+    Visit(usize),
+    /// An act of the hall, by its number.
+    Act(usize),
+    /// A key of the last look at visits, by its place.
+    Look(usize),
 }
 
 /// One connection, both ends.
@@ -325,8 +343,6 @@ pub struct World {
     tokens: Random,
     /// How long this start keeps tokens, in milliseconds.
     token_horizon_ms: u64,
-    /// The tries that the last look has made.
-    sales_looked: usize,
     /// Holds that expire, if the run has some.
     holds: Option<Holds>,
     /// Chance of everything about them.
@@ -337,8 +353,10 @@ pub struct World {
     transactions: Option<Transactions>,
     /// Chance of everything about them.
     commits: Random,
-    /// The keys of transactions that the last look has read.
-    banks_looked: usize,
+    /// What the last look has asked for.
+    looked: Looked,
+    /// Clients of Redis, if the run has some.
+    visiting: Option<Visiting>,
     failure: Option<String>,
 }
 
@@ -368,6 +386,9 @@ pub fn run(seed: u64) -> Report {
     if let Some(transactions) = &world.transactions {
         coverage.meet(&transactions.met);
     }
+    if let Some(visiting) = &world.visiting {
+        coverage.meet(&visiting.visits.met);
+    }
     Report {
         hash: world.trace.hash(),
         simulated_us: world.now_us,
@@ -388,7 +409,18 @@ impl World {
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
         let oracle = oracle_of(&plan);
-        let clients = (0..plan.clients)
+        let sales = plan.has_tokens.then(|| {
+            let mut random = Random::new(seed, 19);
+            let tags = distinct_tags(&mut random, "till");
+            let sales = Sales::new(random, &tags);
+            match plan::has_visits(seed) {
+                true => sales.with_texts(),
+                false => sales,
+            }
+        });
+        let visiting = visiting_of(seed, &plan, sales.as_ref());
+        let visitors = visiting.as_ref().map_or(0, |it| it.visits.visitors());
+        let clients = (0..plan.clients + visitors)
             .map(|_| Client {
                 link: None,
                 is_awake: false,
@@ -396,11 +428,6 @@ impl World {
                 scan: None,
             })
             .collect();
-        let sales = plan.has_tokens.then(|| {
-            let mut random = Random::new(seed, 19);
-            let tags = distinct_tags(&mut random, "till");
-            Sales::new(random, &tags)
-        });
         let may_fail = oracle.may_fail_to_read;
         let holds = plan.has_holds.then(|| holds::holds_of(seed, may_fail));
         let transactions = plan
@@ -461,13 +488,13 @@ impl World {
             sales,
             tokens: Random::new(seed, 20),
             token_horizon_ms: 3_600_000,
-            sales_looked: 0,
             holds,
             expiries: Random::new(seed, 32),
             started_us: 0,
             transactions,
             commits: Random::new(seed, 42),
-            banks_looked: 0,
+            looked: Looked::default(),
+            visiting,
             has_keyspace: false,
             failure: None,
         };
@@ -496,7 +523,7 @@ impl World {
 
     fn run(&mut self) -> Step {
         self.at(self.now_us, Event::Start);
-        for client in 0..self.plan.clients {
+        for client in 0..self.clients.len() {
             self.wake(client, 5_000);
         }
         let mut events = 0;
@@ -610,6 +637,9 @@ impl World {
             self.close_soon(link);
             return;
         }
+        if self.connect_visitor(link) {
+            return;
+        }
         let node = self.node.as_mut().expect("it runs");
         self.links[link].session = Some(node.cores[shard].shard.front_mut().open_session(now));
     }
@@ -715,6 +745,25 @@ fn code_of(event: &Event) -> u64 {
         Event::EarlyCrash { .. } => 16,
         Event::ReadsAgain { link } => 14 + 64 * (*link as u64),
     }
+}
+
+/// The visitors of a run, if it has some. Holds and transactions stand beside them in no seed:
+/// their keys might be flushed.
+fn visiting_of(seed: u64, plan: &Plan, sales: Option<&Sales>) -> Option<Visiting> {
+    // Thousands of keys leave no partition free.
+    if !plan::has_visits(seed) || plan.is_wide {
+        return None;
+    }
+    let tills = sales
+        .iter()
+        .flat_map(|sales| (0..sales.tills()).map(|till| sales.slot(till)));
+    let slots = plan.keys.iter().map(|(_, slot, _, _)| *slot);
+    let slots: Vec<u16> = slots.chain(tills).collect();
+    Some(Visiting::new(
+        Random::new(seed, 51),
+        &slots,
+        plan.limits > 0,
+    ))
 }
 
 /// The oracle of the answers, which knows what the plan lets fail.

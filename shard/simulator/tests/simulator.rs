@@ -13,6 +13,7 @@ use penstock_simulator::disk::{Disk, STALL_US_MAX};
 use penstock_simulator::linear;
 use penstock_simulator::operation::Operation;
 use penstock_simulator::oracle::{Oracle, Plan};
+use penstock_simulator::plan::VISITED_SEEDS;
 use penstock_simulator::random::Random;
 use penstock_simulator::world;
 use penstock_storage::io::{Asker, Io, IoToken};
@@ -25,6 +26,42 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     assert_eq!(first.hash, again.hash);
     assert_eq!(first.simulated_us, again.simulated_us);
     assert_ne!(first.hash, other.hash);
+}
+
+#[test]
+fn a_seed_with_scripts_is_the_same_run_in_two_processes() {
+    let trace = || {
+        let mut sim = std::process::Command::new(env!("CARGO_BIN_EXE_sim"));
+        let ran = sim.args(["--seed", "1310000001"]).output();
+        let ran = ran.expect("the simulator runs");
+        assert!(ran.status.success(), "{ran:?}");
+        let text = String::from_utf8(ran.stdout).expect("text");
+        text.lines().last().expect("a trace").to_string()
+    };
+    let (one, other) = (trace(), trace());
+    assert!(one.starts_with("trace ") && one == other, "{one}, {other}");
+}
+
+#[test]
+fn clients_of_redis_find_what_they_were_answered() {
+    let mut coverage = Coverage::default();
+    for seed in VISITED_SEEDS.start..VISITED_SEEDS.start + 6 {
+        let report = world::run(seed);
+        assert_eq!(report.failure, None, "repeat it: cargo sim --seed {seed}");
+        coverage.add(&report.coverage);
+    }
+    let met: Vec<(String, u64)> = coverage.table().collect();
+    for what in [
+        "group of several slots",
+        "script over several slots",
+        "boards told",
+    ] {
+        let count = met.iter().find(|(name, _)| name == what);
+        assert!(
+            count.is_some_and(|(_, count)| *count > 10),
+            "{what}: {count:?}"
+        );
+    }
 }
 
 #[test]

@@ -418,8 +418,8 @@ impl<B: Block> ClusterMember<B> {
         ))
     }
 
-    /// Why no key of this partition is given members here, if it is not: another node could not read
-    /// the record.
+    /// Why no key of this partition is given members here, if it is not: another node could not
+    /// read the record.
     pub(crate) fn refuses_members(&self, partition: usize) -> Option<String> {
         if self.elsewhere(partition).is_some() {
             return None;

@@ -12,7 +12,6 @@ use crate::event::{Event, Outbox};
 use crate::execution::Execution;
 use crate::now::Now;
 use crate::spare_failure::SpareFailure;
-use crate::tracking::Tracking;
 
 impl<P: Blocks> Execution<P> {
     /// A step begins in which something comes to be that depends on the time.
@@ -62,7 +61,7 @@ impl<P: Blocks> Execution<P> {
         {
             self.setup.place(plan.placement());
             linked.replan(now.us, plan, &self.store);
-            Tracking::note_all(self.store.data_mut());
+            self.tracking.is_replanned();
         }
     }
 

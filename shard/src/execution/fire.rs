@@ -138,7 +138,8 @@ impl<P: Blocks> Execution<P> {
     /// Looks at a timer that is due. Whether it is done with.
     fn look_at(&mut self, now: Now, timer: Timer, left: &mut Left) -> bool {
         let home = timer.home();
-        if self.fires_elsewhere(timer) {
+        let is_claimed = self.joint.holds_any() && self.joint.claim_of(timer.slot).is_some();
+        if is_claimed || self.fires_elsewhere(timer) {
             return false;
         }
         match self.store.keys().at_timer(timer) {

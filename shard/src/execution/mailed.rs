@@ -1,5 +1,6 @@
 //! Items that other shards sent, before they run, and the runs among them.
 
+use penstock_net::item::ItemForm;
 use penstock_net::pieces::Pieces;
 use penstock_net::request::{likely_key, may_begin_run};
 use penstock_storage::io::Blocks;
@@ -91,7 +92,8 @@ impl<P: Blocks> Execution<P> {
     /// Whether an item of another shard may run now: there is room for its answer, and nothing that
     /// it must not pass waits.
     pub(crate) fn may_run_mailed(&self, from: u16, request: &MailedRequest, item: &[u8]) -> bool {
-        if !self.requests.postponed.is_empty() {
+        let is_script = || ItemForm::of(item) == ItemForm::Script;
+        if !self.requests.postponed.is_empty() || self.slice.is_over() && is_script() {
             return false;
         }
         let mail = &self.requests.mail;

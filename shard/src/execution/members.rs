@@ -6,11 +6,11 @@ use penstock_net::reply::{ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAGS_AT};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::version::partition_of;
 
 use crate::execution::Execution;
-use crate::execution::operation::{Leave, Own};
+use crate::execution::operation::{Leave, Operation, Own};
 use crate::replica_waits::REPLICA_REPLIES_MAX;
 use crate::replication::Needed;
 
@@ -25,7 +25,8 @@ impl<P: Blocks> Execution<P> {
     #[inline]
     pub(crate) fn gate_of(&mut self, level: AckLevel, lsn: Lsn, operations: u64) -> Lsn {
         // Who does not find a key may see what a flush has done.
-        let lsn = lsn.max(self.store.data().flushes().lsn());
+        let flushed = self.store.data().flushes().lsn();
+        let lsn = planted::or(Bug::FlushUngated, lsn, lsn.max(flushed));
         let log = self.store.log_mut();
         if level >= AckLevel::Disk && !is_planted(Bug::AckEarly) {
             if lsn <= log.durable() {
@@ -91,14 +92,18 @@ impl<P: Blocks> Execution<P> {
             out[at] |= ITEM_FLAG_BEGAN;
         }
     }
+}
 
+impl Operation<'_> {
     /// Says in an answer of WRONG_TYPE, to a client that does not know it, that what it has asked
     /// for is not supported. The message stays.
-    #[cold]
-    pub(crate) fn say_unsupported(from: usize, pieces: &mut Pieces) {
-        let answer_bytes = pieces.len() - from;
-        let out = pieces.written();
-        let at = out.len() - answer_bytes;
-        out[at..at + 2].copy_from_slice(&Status::Unsupported.code().to_le_bytes());
+    #[inline]
+    pub(crate) fn tell_wrong_type(&self, status: Status, from: usize, pieces: &mut Pieces) {
+        if status == Status::WrongType && !self.address.tells_wrong_type {
+            let answer_bytes = pieces.len() - from;
+            let out = pieces.written();
+            let at = out.len() - answer_bytes;
+            out[at..at + 2].copy_from_slice(&Status::Unsupported.code().to_le_bytes());
+        }
     }
 }

@@ -126,6 +126,8 @@ pub(crate) enum Disposition {
     Later,
     /// There is no room in the log or for mail: try again after something completed.
     Postponed,
+    /// It has changed nothing: its answer has so many bytes, for which there is no room.
+    Outgrown(usize),
 }
 
 /// What an item whose key is of this shard asks for.
@@ -565,7 +567,7 @@ pub(crate) fn obey<P: Blocks>(
 }
 
 /// Whether the keyspace of a key takes a value.
-fn check_value<P: Blocks>(
+pub(crate) fn check_value<P: Blocks>(
     store: &Store<P>,
     slot: u16,
     key: &[u8],
@@ -586,7 +588,11 @@ fn check_value<P: Blocks>(
 }
 
 /// Whether the keyspace of a key takes values with members.
-fn check_members<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_members<P: Blocks>(
+    store: &Store<P>,
+    slot: u16,
+    key: &[u8],
+) -> Result<(), Refusal> {
     let Some((prefix, settings)) = store.keyspaces().of(slot, key) else {
         return Ok(());
     };

@@ -129,6 +129,7 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn direct_leave(&self, run: &BatchRun) -> DirectLeave {
         let gets = self.setup.answers_repeats()
             && self.requests.parking.is_empty()
+            && !self.joint.holds_any()
             && run.has_room()
             && !run.level().waits_for_members();
         let sets =

@@ -34,7 +34,11 @@ impl<P: Blocks> Execution<P> {
         level: AckLevel,
         key: &[u8],
     ) -> Option<Option<(&[u8], Version)>> {
-        if !self.requests.is_idle() || self.phase.is_stopping() || self.phase.fatal().is_some() {
+        if !self.requests.is_idle()
+            || self.joint.holds_any()
+            || self.phase.is_stopping()
+            || self.phase.fatal().is_some()
+        {
             return None;
         }
         self.store.data_mut().observe(now.us, now.unix_ms);

@@ -112,6 +112,7 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn close_when_done(&mut self, now: Now) {
         if self.phase.is_stopping()
             && self.requests.is_empty()
+            && self.joint.is_idle()
             && self.scans.steps.is_empty()
             && self.chores.snapshots.may_stop(now, &mut self.store)
         {

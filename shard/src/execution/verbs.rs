@@ -4,6 +4,7 @@
 //! [`penstock_storage::store::Change`] of a failed or postponed operation is dropped, which leaves
 //! every key as it was.
 
+pub(crate) mod copied;
 pub(crate) mod fire;
 pub(crate) mod past;
 pub(crate) mod program;

@@ -4,7 +4,7 @@
 //! bounds the bytes of answers that the asking one has not said to have taken; items that find no
 //! room for their answer are held, in order.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_storage::if_planted;
@@ -16,8 +16,8 @@ use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
 
+use super::held::Held;
 use super::parking::Parked;
-use super::postponed::take_out;
 
 /// The mail to and from one other shard.
 #[derive(Debug, Default)]
@@ -34,10 +34,8 @@ struct Mailbox {
     /// Bytes of answers to it for which it keeps no room and that it has not said to have taken,
     /// and of those that wait for reads.
     replying_bytes: usize,
-    /// Items of it that wait until it has taken answers, in order.
-    held: VecDeque<Parked>,
-    /// How many of them each connection has.
-    held_of: HashMap<SessionId, usize>,
+    /// Items of it that wait until it has taken answers, or until scripts may run again.
+    held: Held,
     replies: VecDeque<(Lsn, MailedReply)>,
     reply_bytes: Pieces,
     /// `end` of the replies counts from here.
@@ -51,21 +49,6 @@ struct Mailbox {
 const SPARE_BYTES_MAX: usize = 256 << 10;
 
 impl Mailbox {
-    /// An item of a connection is held.
-    fn hold(&mut self, parked: Parked) {
-        *self.held_of.entry(parked.address.session).or_default() += 1;
-        self.held.push_back(parked);
-    }
-
-    /// An item of a connection that was held is not any more.
-    fn is_held_no_more(&mut self, session: SessionId) {
-        let count = self.held_of.get_mut(&session).expect("counted when held");
-        *count -= 1;
-        if *count == 0 {
-            self.held_of.remove(&session);
-        }
-    }
-
     /// The answers that depend on nothing behind `durable`.
     fn take_replies(&mut self, durable: Lsn) -> Option<(Vec<MailedReply>, Pieces)> {
         let is_ready = |gate: Lsn| gate <= durable || is_planted(Bug::MailUndurable);
@@ -217,7 +200,7 @@ impl Mailboxes {
 
     /// Whether an item of this connection is held.
     pub(crate) fn holds_of(&self, from: u16, session: &SessionId) -> bool {
-        self.all[usize::from(from)].held_of.contains_key(session)
+        self.all[usize::from(from)].held.has_of(session)
     }
 
     /// Whether any item is held.
@@ -225,27 +208,22 @@ impl Mailboxes {
         self.all.iter().any(|mailbox| !mailbox.held.is_empty())
     }
 
-    /// Holds an item until the asking shard has taken answers.
+    /// Holds an item until it may run.
     pub(crate) fn hold(&mut self, from: u16, parked: Parked) {
-        self.of(from).hold(parked);
+        self.of(from).held.push(parked);
     }
 
-    /// Holds an item again that was held before all others.
+    /// Holds the item again that [`Mailboxes::next_held`] gave last: it is the next one.
     pub(crate) fn hold_first(&mut self, from: u16, parked: Parked) {
-        let mailbox = self.of(from);
-        *mailbox.held_of.entry(parked.address.session).or_default() += 1;
-        mailbox.held.push_front(parked);
+        self.of(from).held.push_first(parked);
     }
 
     /// The next item that was held and has room for its answer now.
     pub(crate) fn next_held(&mut self, from: u16, is_stopping: bool) -> Option<Parked> {
-        if !is_stopping && !self.has_room_for_more(from) {
-            return None;
+        match is_stopping || self.has_room_for_more(from) {
+            true => self.of(from).held.pop(),
+            false => None,
         }
-        let mailbox = self.of(from);
-        let held = mailbox.held.pop_front()?;
-        mailbox.is_held_no_more(held.address.session);
-        Some(held)
     }
 
     /// The shards, by number.
@@ -260,11 +238,7 @@ impl Mailboxes {
         into: &mut Vec<Parked>,
     ) {
         for mailbox in &mut self.all {
-            let held = take_out(&mut mailbox.held, &is_it);
-            for parked in &held {
-                mailbox.is_held_no_more(parked.address.session);
-            }
-            into.extend(held);
+            mailbox.held.take_out(&is_it, into);
         }
     }
 

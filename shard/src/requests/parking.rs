@@ -261,14 +261,17 @@ impl Parking {
         }
         self.next_token += 1;
         let token = IoToken::new(Asker::Operation, self.next_token);
-        self.unissued.push_back(token);
+        let is_claim = cold.is_claim();
+        if !is_claim {
+            self.unissued.push_back(token);
+        }
         self.reads.insert((cold.place.file, start), token);
         self.waiting.insert(
             token,
             Read {
                 colds: vec![cold],
                 widest: cold.place,
-                is_issued: false,
+                is_issued: is_claim,
                 waiters: VecDeque::new(),
                 again: None,
             },
@@ -305,6 +308,17 @@ impl Parking {
                 parked,
             });
         self.parked += 1;
+    }
+
+    /// What operations wait for that stands there: a claim.
+    pub(crate) fn waits_for(&self, place: Place) -> Option<IoToken> {
+        let first = (place.file, aligned_span(place).0);
+        self.reads.get(&first).copied()
+    }
+
+    /// Whether a read looks for a key.
+    pub(crate) fn looks_for(&self, cold: &Cold) -> bool {
+        self.waiting.values().any(|read| read.colds.contains(cold))
     }
 
     /// The next read to emit, which counts as under way, and from where on if it is a second
@@ -394,7 +408,9 @@ impl Parking {
     pub(crate) fn finished(&mut self, token: IoToken) -> Finished {
         self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
-        self.bytes_under_way -= aligned_span(read.widest).1 as usize;
+        if !read.colds[0].is_claim() {
+            self.bytes_under_way -= aligned_span(read.widest).1 as usize;
+        }
         for Waiter { parked, .. } in &read.waiters {
             self.left(parked);
         }

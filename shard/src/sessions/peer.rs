@@ -33,6 +33,6 @@ impl Peer {
     pub(crate) fn offers(&mut self, features: u64) {
         self.tells_began = features & FEATURE_BEGAN != 0;
         self.tells_all = features & FEATURE_ALL != 0;
-        self.tells_wrong_type = features & FEATURE_WRONG_TYPE != 0;
+        self.tells_wrong_type |= features & FEATURE_WRONG_TYPE != 0;
     }
 }

@@ -192,10 +192,7 @@ impl<P: Blocks> Shard<P> {
             && self.execution.asks_for_much(item, SMALL_ANSWER_BYTES)
             && !self.execution.is_denied(&operation);
         if asks_for_much {
-            let session = self.front.sessions.at_mut(id);
-            session.interrupted = Some((run.request_id, run.next));
-            session.pause.wants_much();
-            return Passed::Again;
+            return self.waits_for_much(run);
         }
         let is_held_back = self.execution.is_held_back(now, run.deadline_us, item)
             && !self.execution.is_denied(&operation);
@@ -203,7 +200,7 @@ impl<P: Blocks> Shard<P> {
             true => Disposition::Postponed,
             false => self.operation(now, &operation, &mut run.out),
         };
-        match disposition {
+        let passed = match disposition {
             Disposition::Answered(lsn) => {
                 run.depends_on(lsn);
                 run.passed()
@@ -225,7 +222,22 @@ impl<P: Blocks> Shard<P> {
                 }
                 Passed::Again
             }
+            Disposition::Outgrown(_) => self.waits_for_much(run),
+        };
+        match passed {
+            Passed::On | Passed::Stop(_) if self.execution.slice.is_over() => {
+                Passed::Stop(Progress::NoRoom)
+            }
+            passed => passed,
         }
+    }
+
+    /// Has the next item of a batch wait for room for its long answer.
+    fn waits_for_much(&mut self, run: &BatchRun) -> Passed {
+        let session = self.front.sessions.at_mut(run.arrival.id);
+        session.interrupted = Some((run.request_id, run.next));
+        session.pause.wants_much();
+        Passed::Again
     }
 
     /// Ends a reply frame: hands it to the connection and notes what is answered later.

@@ -12,6 +12,7 @@ use penstock_storage::planted::{self, Bug, is_planted};
 
 use crate::accounts::busy::Told;
 use crate::event::Outbox;
+use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail};
@@ -50,6 +51,8 @@ impl<P: Blocks> Shard<P> {
     ) -> Disposition {
         let item = operation.item;
         let bytes_max = self.execution.setup.config().parked_bytes_max;
+        // Half of it stays to what waits for reads.
+        let bytes_max = bytes_max - self.execution.joint.bytes().min(bytes_max / 2);
         if !self
             .execution
             .requests
@@ -162,6 +165,16 @@ impl<P: Blocks> Shard<P> {
                     .refuse_item(asked, &operation, Status::Busy, &outgrown, out)
             }
         };
+        let disposition = match disposition {
+            // What was kept free for it is less.
+            Disposition::Outgrown(bytes) => {
+                let (asked, outgrown) = (self.execution.asked_by(&parked.item), Outgrown(bytes));
+                let out = out.written();
+                self.execution
+                    .refuse_item(asked, &operation, Status::Busy, &outgrown, out)
+            }
+            disposition => disposition,
+        };
         let told = self.execution.told(&disposition);
         if let Some(told) = told {
             self.execution
@@ -171,6 +184,7 @@ impl<P: Blocks> Shard<P> {
         }
         let postponed = match disposition {
             Disposition::Answered(_) | Disposition::Busy | Disposition::Later => None,
+            Disposition::Outgrown(_) => unreachable!("it was refused"),
             Disposition::Postponed => {
                 parked.reserved = reserved;
                 self.reserve(parked.origin, &parked.address, reserved);
@@ -299,10 +313,20 @@ impl<P: Blocks> Shard<P> {
         self.note(address.session, Lsn(0), group.len(), outbox);
     }
 
-    /// Runs the items of other shards that were held, as far as there is room for their answers.
+    /// If the scripts of this event have taken their slice, what is left of it goes on in the next
+    /// turn, behind what others have sent.
+    pub(super) fn goes_on_behind_slice(&mut self) {
+        let is_over = self.execution.slice.is_over();
+        self.execution.phase.note_progress(is_over);
+    }
+
+    /// Runs the items of other shards that were held, as far as there is room for their answers and
+    /// a slice for their scripts.
     pub(super) fn run_held(&mut self, step: &mut Step<'_, P::Block>) {
         for from in 0..self.execution.requests.mail.shards() {
+            self.execution.slice.begin();
             while self.execution.requests.postponed.is_empty()
+                && !self.execution.slice.is_over()
                 && let Some(held) = self
                     .execution
                     .requests
@@ -320,6 +344,7 @@ impl<P: Blocks> Shard<P> {
                     self.execution.requests.postponed.push(held);
                 }
             }
+            self.goes_on_behind_slice();
         }
     }
 

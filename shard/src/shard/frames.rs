@@ -6,7 +6,7 @@ use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::SCHEMA_ASKED;
+use penstock_net::program::{BACKUP_ASKS, SCHEMA_ASKED};
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{BatchReply, write_error, write_ping_reply};
@@ -71,14 +71,17 @@ impl<P: Blocks> Shard<P> {
         }
         let came_us = session.pause.take_since_us(step.now.us);
         let arrival = Arrival { id, came_us };
+        self.execution.slice.begin();
         let mut consumed = 0;
-        loop {
+        let taken = loop {
             match self.next_frame(step, arrival, &bytes[consumed..]) {
                 Taken::Bytes(taken) => consumed += taken,
-                Taken::Enough => return consumed,
-                Taken::All => return bytes.len(),
+                Taken::Enough => break consumed,
+                Taken::All => break bytes.len(),
             }
-        }
+        };
+        self.goes_on_behind_slice();
+        taken
     }
 
     /// Runs the frame at the front of the bytes that are left of a connection, if there is room for
@@ -93,6 +96,7 @@ impl<P: Blocks> Shard<P> {
         let Arrival { id, came_us } = arrival;
         if !self.front.sessions.has_room_for_replies(id)
             || !self.execution.requests.postponed.is_empty()
+            || self.execution.slice.is_over() && !rest.is_empty()
         {
             let expires_us = self.front.front_deadline_us(id, rest, came_us);
             if !self.front.sessions.may_expire(step.now.us, id, expires_us) {
@@ -255,6 +259,12 @@ impl<P: Blocks> Shard<P> {
             }
             Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
                 return self.answer_schema(id, header, step.outbox);
+            }
+            Ok((Opcode::Info, _)) if body == BACKUP_ASKS => {
+                let question = (id, header.request_id);
+                self.execution.joint.hold(step.now.us, question);
+                step.outbox.info.push((id, header.request_id));
+                return true;
             }
             Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
             Ok((Opcode::Info, _)) => {

@@ -19,12 +19,14 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
         let mut next = 0;
         let mut ahead = Upcoming::new();
+        self.execution.slice.begin();
         while next < mail.items.len() {
             if !ahead.covers(next) {
                 self.execution.prefetch_mail(mail, next, &mut ahead);
             }
             next += self.execute_mailed(now, mail, next, ahead.known(next));
         }
+        self.goes_on_behind_slice();
     }
 
     /// Runs the item at this place of a mail, and with it those behind it that repeat it. Returns
@@ -78,6 +80,9 @@ impl<P: Blocks> Shard<P> {
         } else if matches!(disposition, Disposition::Postponed) {
             let postponed = operation.parked(request.slot, 0);
             self.execution.requests.postponed.push(postponed);
+        } else if matches!(disposition, Disposition::Outgrown(_)) {
+            let held = operation.parked(request.slot, 0);
+            self.execution.requests.mail.hold(mail.from, held);
         } else if has_begun_to_wait
             && mail.is_followed(at, self.execution.replica_waits.newest_answer())
         {

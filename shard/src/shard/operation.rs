@@ -14,13 +14,13 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Found;
-use penstock_storage::version::partition_of;
+use penstock_storage::version::{PARTITIONS, SLOTS, partition_of};
 
 use crate::accounts::answers::Asked;
-use crate::execution::Execution;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
 use crate::execution::operation::{Asks, Disposition, Leave, Operation, Own, obey};
 use crate::execution::verbs::{Cold, Context, Ran, Spread, refused};
+use crate::joint::Joint;
 use crate::now::Now;
 use crate::requests::parking::Order;
 use crate::shard::Shard;
@@ -185,6 +185,11 @@ impl<P: Blocks> Shard<P> {
         {
             return self.queue_behind(&own, cold, out);
         }
+        if self.execution.joint.holds_any()
+            && let Some(claim) = claim_before(&self.execution.joint, &own)
+        {
+            return self.queue_behind(&own, claim, out);
+        }
         match asks.extra() {
             Extra::Keyspace(action) => self.execution.keyspace_item(now, &own, action, out),
             Extra::Flush => self.execution.flush_item(now, &own, out),
@@ -296,9 +301,7 @@ impl<P: Blocks> Shard<P> {
             Ran::Answered { gate, status } => {
                 self.execution.stats.answer(own.asked, status);
                 let is_done = status == Status::Ok;
-                if status == Status::WrongType && !operation.address.tells_wrong_type {
-                    Execution::<P>::say_unsupported(from, pieces);
-                }
+                operation.tell_wrong_type(status, from, pieces);
                 if is_done && operation.address.tells_began {
                     self.execution.report_began(own, from, pieces);
                 }
@@ -369,5 +372,19 @@ impl<P: Blocks> Shard<P> {
             }
         }
         disposition
+    }
+}
+
+/// What an operation must wait for that a change over several shards has claimed.
+fn claim_before(joint: &Joint, own: &Own<'_>) -> Option<Cold> {
+    match (own.asks, own.asks.extra()) {
+        (_, Extra::Keyspace(_)) => None,
+        (_, Extra::Flush) => {
+            let slots = SLOTS / u16::try_from(PARTITIONS).expect("256");
+            let first = own.slot - own.slot % slots;
+            joint.claim_within(first..first + slots)
+        }
+        (Asks::Item(_), _) => joint.claim_of(own.slot),
+        (Asks::Program(request), _) => request.keys().find_map(|key| joint.claim_of(slot_of(key))),
     }
 }

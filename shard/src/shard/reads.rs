@@ -49,7 +49,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Runs the operations that waited for a read, or tells them why their key cannot be read.
-    fn run_waiters(
+    pub(super) fn run_waiters(
         &mut self,
         step: &mut Step<'_, P::Block>,
         token: IoToken,
@@ -68,6 +68,7 @@ impl<P: Blocks> Shard<P> {
                     .chores
                     .note_bad_place(home, cold.place, *status);
                 self.execution.firing.note_unread(home);
+                self.execution.joint.note_unread(home);
             }
         }
         for cold in &colds {

@@ -4,11 +4,10 @@
 
 use std::cell::Cell;
 
-use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ReplyHead, ReplyItem};
-use penstock_net::request::{Verb, Version};
+use penstock_net::request::Version;
 use penstock_net::resp::{NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
     SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest, keep_to_declared_keys,
@@ -18,29 +17,27 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
-use crate::accounts::answers::Asked;
-use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::script::{self, NewestRead, RanScript, Reach, Running, Wants};
+use crate::execution::verbs::script::{
+    self, ASKED, NO_MESSAGES, NewestRead, RanScript, Reach, Running, Wants, too_much_of,
+};
 use crate::now::Now;
 use crate::publisher::{Messages, NoRoom, ScriptAnswer};
 use crate::requests::parking::{Order, Origin};
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
+use crate::shard::joint::JointStep;
 
-/// What a script is counted as: the APPLY that it becomes.
-const ASKED: Asked = Asked::Verb(Verb::Apply);
 /// Keys that a script meets whose effects run before it, at most; then it waits for the next turn.
 const FIRED_MAX: usize = 4;
-
-/// Why a script is BUSY that publishes.
-const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not taken leave no \
-    room for those of this script";
+/// Bytes of a reply that are written in the time of a step.
+const REPLY_BYTES_PER_STEP: usize = 64;
 
 /// What became of a script.
 enum Outcome {
@@ -103,8 +100,12 @@ impl<P: Blocks> Shard<P> {
             }
             let (linked, setup) = (self.execution.linked.is_some(), &self.execution.setup);
             let reach = Reach::of(linked, setup);
+            let may_join = reach.may_join(&request);
             let mut judged = request.keys().map(|key| reach.judge(slot, slot_of(key)));
             if let Some(refusal) = judged.find_map(Result::err) {
+                if may_join {
+                    return JointStep(self).begin_joint(now, operation, slot, out);
+                }
                 let status = refusal.status();
                 return self
                     .execution
@@ -133,7 +134,11 @@ impl<P: Blocks> Shard<P> {
 
     /// Bytes of the reply, at most. What a short EXEC can make long is bounded by what is left for
     /// replies; a script or one command replies as much as a GET at most.
-    fn reply_bytes_max(&self, request: &ScriptRequest<'_>, value_bytes_max: usize) -> usize {
+    pub(super) fn reply_bytes_max(
+        &self,
+        request: &ScriptRequest<'_>,
+        value_bytes_max: usize,
+    ) -> usize {
         let bytes_max = request.reply_bytes_max(value_bytes_max);
         match request.script() {
             ScriptName::Text(_) | ScriptName::Digest(_) | ScriptName::Command => bytes_max,
@@ -163,6 +168,7 @@ impl<P: Blocks> Shard<P> {
                 value_bytes_max,
                 reply_bytes_max: self.reply_bytes_max(request, value_bytes_max),
                 publisher: self.execution.publications.publisher(),
+                joint: &self.execution.joint,
             };
             let (store, hash) = (&self.execution.store, self.execution.setup.hash());
             let scripts = scripts.as_mut().map(|it| &mut **it as &mut dyn Scripts);
@@ -188,6 +194,8 @@ impl<P: Blocks> Shard<P> {
                 ..
             }) => Outcome::IsOf(slot),
             Some(ran) => {
+                let bytes = operation.item.len() + reply.len() / REPLY_BYTES_PER_STEP;
+                self.execution.slice.ran(bytes, ran.spent);
                 ran.touch(&mut self.execution.store);
                 self.note_script(operation, &ran);
                 let ended = self.end_script(now, operation, request, &ran, &mut reply, pieces);
@@ -202,7 +210,7 @@ impl<P: Blocks> Shard<P> {
     fn note_script(&mut self, operation: &Operation<'_>, ran: &RanScript) {
         let execution = &mut self.execution;
         let data = execution.store.data_mut();
-        if data.changed_keys().is_none() {
+        if data.changed_keys().is_none() || is_planted(Bug::ScriptReadUntracked) {
             return;
         }
         // The port has noted what commands read. A script may stand behind MULTI.
@@ -234,6 +242,10 @@ impl<P: Blocks> Shard<P> {
                 None => return self.fetch_for_script(operation, ran, cold, pieces),
             },
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
+            Some(Wants::Shards) => {
+                let slot = request.slot().expect("it has used a key");
+                return JointStep(self).begin_joint(now, operation, slot, pieces.written());
+            }
             Some(Wants::Elsewhere(refusal)) => {
                 let (status, out) = (refusal.status(), pieces.written());
                 return self
@@ -253,23 +265,19 @@ impl<P: Blocks> Shard<P> {
             None => {}
         }
         let bytes = reply.len();
-        if bytes > SMALL_ANSWER_BYTES
-            && !self.has_room_for_more(operation.origin, operation.address.session)
-        {
-            // It runs outside its frame, and what was kept free for it is less.
-            let (status, outgrown) = (Status::Busy, Outgrown(bytes));
-            let out = pieces.written();
-            return self
-                .execution
-                .refuse_item(ASKED, operation, status, &outgrown, out);
+        if bytes > SMALL_ANSWER_BYTES && !self.has_room_for_long(operation) {
+            return Disposition::Outgrown(bytes);
         }
-        let Ok(messages) = self.messages_of(ran, keeps) else {
+        let Ok(messages) = self.messages_of(&ran.staged, keeps) else {
             let (status, out) = (Status::Busy, pieces.written());
             return self
                 .execution
                 .refuse_item(ASKED, operation, status, &NO_MESSAGES, out);
         };
-        let newest = ran.newest.as_ref();
+        let newest = ran
+            .newest
+            .as_ref()
+            .filter(|_| !is_planted(Bug::ScriptUngated));
         let waits = newest.filter(|it| it.lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
             // It has shown nothing that a record has made, but perhaps what a flush took away.
@@ -311,17 +319,24 @@ impl<P: Blocks> Shard<P> {
         disposition
     }
 
+    /// Whether there is room for the long answer of a script.
+    fn has_room_for_long(&self, operation: &Operation<'_>) -> bool {
+        let is_full = || self.front.sessions.room_for_replies() == 0;
+        let is_refused = operation.origin == Origin::Here && is_full();
+        !is_refused && self.has_room_for_more(operation.origin, operation.address.session)
+    }
+
     /// The messages of a script, if it keeps what it has staged.
-    fn messages_of(&self, ran: &RanScript, keeps: bool) -> Result<Messages, NoRoom> {
+    pub(super) fn messages_of(&self, staged: &Staged, keeps: bool) -> Result<Messages, NoRoom> {
         let staged = match keeps {
-            true => ran.staged.messages(),
+            true => staged.messages(),
             false => &[],
         };
         self.execution.publications.take(staged)
     }
 
     /// Messages leave when the log is durable up to `gate`.
-    fn publish(&mut self, messages: Messages, gate: Lsn) {
+    pub(super) fn publish(&mut self, messages: Messages, gate: Lsn) {
         let durable = self.execution.store.log().durable();
         self.execution.publications.add(messages, gate, durable);
     }
@@ -353,6 +368,10 @@ impl<P: Blocks> Shard<P> {
         let operation = &with_item(operation, &item);
         let request = ScriptRequest::read(&item).expect("it was read before");
         let execution = &mut self.execution;
+        if cold.is_claim() {
+            let uses = slots_of(&request, cold.slot);
+            return self.park_script(cold, uses, operation, cold.slot, pieces.written());
+        }
         let (homes, colds) = script::named_keys(&execution.store, execution.setup.hash(), &request);
         let parking = &mut execution.requests.parking;
         for cold in &colds {
@@ -379,7 +398,7 @@ impl<P: Blocks> Shard<P> {
 fn slots_of(request: &ScriptRequest<'_>, slot: u16) -> Order {
     match request.reach() {
         ScriptReach::Slot => Order::Of(slot),
-        ScriptReach::Node => Order::OfAll,
+        ScriptReach::Node | ScriptReach::Shards => Order::OfAll,
     }
 }
 
@@ -399,24 +418,6 @@ fn too_many_runs(request: &ScriptRequest<'_>, ran: &RanScript) -> Option<String>
              microseconds in {runs} runs, each of which has met a key that is not in memory"
         )
     })
-}
-
-/// Why the changes of a script are too many for one record, if they are.
-fn too_much_of(staged: &Staged) -> Option<String> {
-    let (changed, effects) = (staged.changed(), staged.effects());
-    if changed > APPLY_KEYS_MAX {
-        Some(format!(
-            "ERR nothing was executed: {changed} keys would change together, and \
-             {APPLY_KEYS_MAX} is the limit"
-        ))
-    } else if effects > MANY_INSTRUCTIONS_MAX {
-        Some(format!(
-            "ERR nothing was executed: the changes are {effects} effects on keys (a value with an \
-             expiry is two), and {MANY_INSTRUCTIONS_MAX} is the limit"
-        ))
-    } else {
-        None
-    }
 }
 
 /// Whether an answer says that what was asked for is done.

@@ -5,6 +5,7 @@ use penstock_storage::io::Blocks;
 use crate::keyspaces::{Owned, Writer};
 use crate::now::Now;
 use crate::shard::Shard;
+use crate::shard::joint::JointStep;
 use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
@@ -18,6 +19,7 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn turn_ends(&mut self, step: &mut Step<'_, P::Block>) {
         self.execution.fire_due(step);
         self.retry(step);
+        JointStep(self).step_joint(step);
         self.execution.settle();
         self.scan(step);
         self.execution.issue_reads(step.outbox);
@@ -93,6 +95,7 @@ impl<P: Blocks> Shard<P> {
             linked.and_then(|it| it.deadline_us(now.us)),
             self.execution.replica_waits.deadline_us(),
             self.execution.keyspaces.deadline_us(),
+            self.execution.joint.deadline_us(now.us),
             self.execution
                 .tracking
                 .deadline_us(now, store.data().time_ms()),
@@ -110,6 +113,7 @@ impl<P: Blocks> Shard<P> {
             && (self.execution.requests.waits_for_room()
                 || self.front.sessions.has_paused()
                 || self.owes_credit()
+                || !self.execution.joint.is_idle()
                 || self.execution.scans.steps.has_unissued()
                 || self.execution.keyspaces.has_work())
     }

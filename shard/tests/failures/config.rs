@@ -96,6 +96,7 @@ pub fn shard_config_with(
             log_bytes: snapshot_bytes,
             stop_us_max: 0,
         },
+        takes_several_shards: false,
         cluster: None,
     }
 }

@@ -1,14 +1,16 @@
 //! A shard takes over what a log of before holds, with reads that fail and a slow disk.
 
 use penstock_net::status::Status;
+use penstock_shard::opening::{change_shards, take_inventory};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Io};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::SyncMethod;
 
+use crate::config::OWNER;
 use crate::image::Image;
 use crate::random::Random;
-use crate::server::{Failure, Server, Snapshots, begin_generation, log_config};
+use crate::server::{Failure, Files, SEGMENT_BYTES, Server, Snapshots, log_config};
 
 /// Large enough for all keys, so inherited logs are read for the takeover alone.
 const CACHE_BYTES: usize = 1 << 20;
@@ -16,6 +18,18 @@ const KEYS: usize = 1_000;
 /// Some of them stand in one frame.
 const KEYS_AT_ONCE: usize = 20;
 const STEPS_MAX: usize = 100_000;
+
+/// Inherits the log of `layout`: the next start has a new one.
+pub fn begin_generation(image: &mut Image, layout: &Layout, incarnation: u64) -> Layout {
+    let mut files = Files {
+        image,
+        snapshots: &Snapshots::new(),
+    };
+    let inventory = take_inventory(&mut files, OWNER, layout, SEGMENT_BYTES as u64);
+    let inventory = inventory.expect("the image is sound");
+    let changed = change_shards(&mut files, &inventory, OWNER, 1, incarnation, false);
+    changed.expect("it can be read").layout
+}
 
 fn opened(layout: Layout, image: Image, incarnation: u64) -> Server {
     let log = log_config(SyncMethod::DurableWrite, incarnation);

@@ -15,9 +15,10 @@ use penstock_storage::place::FileId;
 
 use crate::heap::Heap;
 use crate::image::Image;
+use crate::inherited::begin_generation;
 use crate::random::Random;
 use crate::scan::key;
-use crate::server::{Server, Snapshots, begin_generation, log_config};
+use crate::server::{Server, Snapshots, log_config};
 
 /// Of the cache: most keys are cold.
 const CACHE_BYTES: usize = 2_500;

@@ -19,6 +19,7 @@ mod heap;
 mod image;
 mod inherited;
 mod interpreter;
+mod joint;
 mod key_tables;
 mod keyspaces;
 mod lease_seeds;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use penstock_net::apply::{Action, Apply, ApplyInstruction, write_apply};
+use penstock_net::keyspace::{Action as KeyspaceAction, Settings};
 use penstock_net::link::frame::{LINK_VERSION_MANY_PARTS, LINK_VERSION_MEMBERS};
 use penstock_net::request::{Condition, Wanted};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
@@ -20,6 +21,7 @@ use crate::server::Server;
 
 const KEYS: usize = 24;
 const FIELDS: usize = 6;
+const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\\r\\n";
 
 fn opened(cache_bytes: usize, image: Image, incarnation: u64) -> Server {
     let (budget, sync) = (Budget::of_cache(cache_bytes), SyncMethod::DurableWrite);
@@ -71,7 +73,8 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
                     strings.insert(number, value);
                 }
                 2 => {
-                    let was_there = model.remove(&number).is_some() || strings.remove(&number).is_some();
+                    let was_there =
+                        model.remove(&number).is_some() || strings.remove(&number).is_some();
                     let reply = format!(":{}\\r\\n", u8::from(was_there));
                     assert_eq!(peer.ask(&format!("DEL {key}")), reply);
                 }
@@ -110,8 +113,7 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
                 14..17 => {
                     let expected = match (strings.get(&number), model.contains_key(&number)) {
                         (Some(value), _) => format!("${}\\r\\n{value}\\r\\n", value.len()),
-                        (None, true) => "-WRONGTYPE Operation against a key holding the wrong kind \
-                            of value\\r\\n".into(),
+                        (None, true) => WRONG_TYPE.into(),
                         (None, false) => "$-1\\r\\n".into(),
                     };
                     assert_eq!(peer.ask(&format!("GET {key}")), expected);
@@ -132,7 +134,77 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
             }
         }
     }
-    assert!(starts > 20 && cold > 100 && ended > 20, "{starts} {cold} {ended}");
+    assert!(
+        starts > 20 && cold > 100 && ended > 5,
+        "{starts} {cold} {ended}"
+    );
+}
+
+/// Commands that write a hash, one at least of each name.
+const WRITES: &[&str] = &[
+    "HSET h f 7 g 8",
+    "HSET h f 1",
+    "HMSET h f 7 new 1",
+    "HSETNX h f 7",
+    "HSETNX h new 7",
+    "HDEL h f",
+    "HDEL h none",
+    "HDEL h f g n",
+    "HINCRBY h n 2",
+    "HINCRBY h n 0",
+    "HINCRBYFLOAT h n 2.5",
+];
+
+#[test]
+fn every_write_of_a_hash_leaves_the_same_in_every_way_and_keeps_the_expiry() {
+    let mut peer = Peer::connect(opened(1 << 20, Image::default(), 1), None);
+    for line in peer
+        .ask("COMMAND LIST FILTERBY ACLCAT hash")
+        .split("\\r\\n")
+    {
+        let is_name = !line.is_empty() && !line.starts_with(['*', '$']);
+        if is_name && peer.ask(&format!("COMMAND INFO {line}")).contains("+write") {
+            let mut names = WRITES.iter().map(|write| write.split(' ').next().unwrap());
+            assert!(names.any(|name| name.eq_ignore_ascii_case(line)), "{line}");
+        }
+    }
+    let starts: [&[&str]; 4] = [
+        &[],
+        &["HSET h f 1 g 2 n 5"],
+        &["HSET h f 1 g 2 n 5", "PEXPIREAT h 9999999999999"],
+        &["SET h 5", "PEXPIREAT h 9999999999999"],
+    ];
+    for (number, start) in starts.into_iter().enumerate() {
+        for write in WRITES {
+            let mut left = Vec::new();
+            for way in 0..3 {
+                peer.ask("DEL h");
+                for line in start {
+                    peer.ask(line);
+                }
+                let reply = match way {
+                    0 => peer.ask(write),
+                    1 => {
+                        peer.ask("MULTI");
+                        peer.ask(write);
+                        let reply = peer.ask("EXEC");
+                        reply
+                            .strip_prefix("*1\\r\\n")
+                            .expect("one reply")
+                            .to_string()
+                    }
+                    _ => peer.ask(&format!("EVAL last 1 h {}", write.replace(' ', "~"))),
+                };
+                let state = ["HGETALL h", "TYPE h", "PEXPIRETIME h"].map(|it| peer.ask(it));
+                if number >= 2 && state[1] != "+none\\r\\n" {
+                    assert_eq!(state[2], ":9999999999999\\r\\n", "{write}");
+                }
+                left.push((reply, state));
+            }
+            assert_eq!(left[0], left[1], "{write} behind MULTI, start {number}");
+            assert_eq!(left[0], left[2], "{write} in a script, start {number}");
+        }
+    }
 }
 
 #[test]
@@ -153,17 +225,26 @@ fn no_native_verb_shows_or_edits_a_hash_and_what_ends_or_replaces_it_works() {
     start.start(key, b"0");
     for apply in [&add, &start] {
         let reply = server.answer(1, |batch, out| batch.apply(out, apply));
-        assert_eq!(reply.status, no, "{}", String::from_utf8_lossy(&reply.value));
+        assert_eq!(
+            reply.status,
+            no,
+            "{}",
+            String::from_utf8_lossy(&reply.value)
+        );
         assert!(String::from_utf8_lossy(&reply.value).contains("has members"));
     }
     let reply = server.answer(1, |batch, out| batch.get(out, b"h"));
     assert_eq!(reply.status, no);
-    let reply = server.answer(1, |batch, out| batch.get_with(out, b"h", Wanted::ValueAndExpiry));
+    let reply = server.answer(1, |batch, out| {
+        batch.get_with(out, b"h", Wanted::ValueAndExpiry)
+    });
     assert_eq!(reply.status, no);
     // Neither is a value: the expiry, the version, and that it is there.
     let reply = server.answer(1, |batch, out| batch.get_with(out, b"h", Wanted::Expiry));
     assert_eq!((reply.status, &reply.value[..]), (Status::Ok, &[][..]));
-    let reply = server.answer(1, |batch, out| batch.set(out, b"h", b"v", Condition::Absent));
+    let reply = server.answer(1, |batch, out| {
+        batch.set(out, b"h", b"v", Condition::Absent)
+    });
     assert_eq!(reply.status, Status::Exists);
     let scan = ScanRequest {
         wants_values: true,
@@ -182,7 +263,10 @@ fn no_native_verb_shows_or_edits_a_hash_and_what_ends_or_replaces_it_works() {
     assert_eq!(reply.status, Status::Malformed);
     // The instructions that give a key members are no client's.
     let (start, len) = (0, 10);
-    for action in [Action::PutHead { start, len }, Action::ReplaceHead { start, len }] {
+    for action in [
+        Action::PutHead { start, len },
+        Action::ReplaceHead { start, len },
+    ] {
         let instruction = ApplyInstruction {
             key: 0,
             reason: 0,
@@ -194,7 +278,9 @@ fn no_native_verb_shows_or_edits_a_hash_and_what_ends_or_replaces_it_works() {
         let reply = server.answer(1, |batch, out| batch.raw(out, &item));
         assert_eq!(reply.status, Status::Malformed);
     }
-    let reply = server.answer(1, |batch, out| batch.set(out, b"h", b"v", Condition::Always));
+    let reply = server.answer(1, |batch, out| {
+        batch.set(out, b"h", b"v", Condition::Always)
+    });
     assert_eq!(reply.status, Status::Ok);
     let reply = server.answer(1, |batch, out| batch.get(out, b"h"));
     assert_eq!((reply.status, &reply.value[..]), (Status::Ok, &b"v"[..]));
@@ -220,7 +306,55 @@ fn a_node_of_a_cluster_gives_no_key_members_before_all_nodes_understand_them() {
         }
         // Reads, and writes of plain values, go on.
         assert_eq!(peer.ask("SET s v"), "+OK\\r\\n");
-        let there = if is_taken { "$1\\r\\nv\\r\\n" } else { "$-1\\r\\n" };
+        let there = if is_taken {
+            "$1\\r\\nv\\r\\n"
+        } else {
+            "$-1\\r\\n"
+        };
         assert_eq!(peer.ask("HGET h f"), there);
+    }
+}
+
+#[test]
+fn a_keyspace_that_keeps_versions_or_has_a_layout_takes_no_write_of_members_and_shows_what_is_there()
+ {
+    let versions = Settings {
+        versions: 3,
+        ..Settings::default()
+    };
+    let layout = Settings {
+        layout: 7,
+        ..Settings::default()
+    };
+    let rules = [(versions, "keeps versions"), (layout, "has a layout")];
+    for (settings, text) in rules {
+        let server = opened(1 << 20, Image::default(), 1);
+        let native = server.session;
+        let mut peer = Peer::connect(server, None);
+        assert_eq!(peer.ask("HSET k:1 f v"), ":1\\r\\n");
+        let server = &mut peer.server;
+        let port = std::mem::replace(&mut server.session, native);
+        server.raw = None;
+        let set = KeyspaceAction::Set(settings);
+        let reply = server.answer(1, |batch, out| batch.keyspace(out, b"k:", set));
+        assert_eq!(reply.status, Status::Ok);
+        (server.session, server.raw) = (port, Some(Vec::new()));
+        for write in [
+            "HSET k:1 f w",
+            "HSET k:2 f v",
+            "HDEL k:1 none",
+            "HINCRBY k:1 n 1",
+        ] {
+            let reply = peer.ask(write);
+            let is_nothing = write.starts_with("HDEL");
+            match is_nothing {
+                true => assert_eq!(reply, ":0\\r\\n"),
+                false => assert!(reply.starts_with("-ERR") && reply.contains(text), "{reply}"),
+            }
+        }
+        assert_eq!(peer.ask("HGET k:1 f"), "$1\\r\\nv\\r\\n");
+        assert_eq!(peer.ask("HSET other f v"), ":1\\r\\n");
+        assert_eq!(peer.ask("DEL k:1"), ":1\\r\\n");
+        assert_eq!(peer.ask("EXISTS k:1 k:2"), ":0\\r\\n");
     }
 }

@@ -93,6 +93,7 @@ impl Talk {
             pair,
             conversation: Conversation::new(Client::default(), Limits::default(), true),
             host: Still {
+                joined_cores: 0,
                 schema: Arc::default(),
                 unix_us: 1,
             },

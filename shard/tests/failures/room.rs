@@ -2,11 +2,13 @@
 //! virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::resp::{Client, Conversation};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_shard::{
@@ -22,6 +24,9 @@ use penstock_storage::version::PARTITIONS;
 use crate::device::Device;
 use crate::heap::{Heap, HeapBlock};
 use crate::image::Image;
+use crate::interpreter::Lines;
+use crate::rights::resp::Still;
+use crate::scripts::command;
 use crate::server::{for_each_reply, log_config, shard_config};
 
 const HELLO_ID: u64 = u64::MAX;
@@ -53,6 +58,9 @@ struct Connection {
     in_network: usize,
     /// By request: when and what the answer was.
     answers: BTreeMap<u64, (u64, Status)>,
+    /// Of the port for clients of Redis: what it talks, and its scripts that were answered.
+    talk: Option<Conversation>,
+    answered: usize,
     /// When and why it was closed.
     closed: Option<(u64, &'static str)>,
 }
@@ -84,10 +92,7 @@ impl Node {
                 mailed_items_max: 1 << 16,
                 ..shard_config(number, 2, 1)
             };
-            config.hello.limits = Limits {
-                frame_bytes_max: 64 << 10,
-                value_bytes_max: 12 << 10,
-            };
+            config.hello.limits = limits();
             Member {
                 shard: Shard::new(config, store),
                 outbox: Outbox::default(),
@@ -122,11 +127,49 @@ impl Node {
             reads,
             in_network: 0,
             answers: BTreeMap::new(),
+            talk: None,
+            answered: 0,
             closed: None,
         });
         let place = self.connections.len() - 1;
         self.hand_over(place);
         place
+    }
+
+    /// A connection of the port for clients of Redis, which reads.
+    fn connect_translated(&mut self, shard: usize) -> usize {
+        let front = self.members[shard].shard.front_mut();
+        let session = front.open_session_translated(self.now, 0);
+        self.connections.push(Connection {
+            shard,
+            session,
+            inbox: Conversation::greeting(),
+            reads: true,
+            in_network: 0,
+            answers: BTreeMap::new(),
+            talk: Some(Conversation::new(Client::default(), limits(), false)),
+            answered: 0,
+            closed: None,
+        });
+        let place = self.connections.len() - 1;
+        self.hand_over(place);
+        place
+    }
+
+    /// Asks for so many dear scripts on a key of that shard.
+    fn dear(&mut self, place: usize, of: u16, count: usize) {
+        self.eval(place, of, ("dear", "PING"), count);
+    }
+
+    /// Asks so many times for a script of [`Lines`] with these words on a key of that shard.
+    fn eval(&mut self, place: usize, of: u16, (script, words): (&str, &str), count: usize) {
+        let key = String::from_utf8(key(of)).expect("text");
+        let bytes = command(&format!("EVAL {script} 1 {key} {words}")).repeat(count);
+        let Connection { talk, inbox, .. } = &mut self.connections[place];
+        let talk = talk.as_mut().expect("a connection of that port");
+        let taken = talk.take(&bytes, inbox, &still());
+        assert_eq!(taken, bytes.len(), "the ring has room for all");
+        self.hand_over(place);
     }
 
     fn hand_over(&mut self, place: usize) {
@@ -277,6 +320,12 @@ impl Node {
         let connection = &mut self.connections[place];
         if connection.reads {
             shard.step(self.now, Event::Sent { session }, outbox);
+            if let Some(talk) = &mut connection.talk {
+                talk.answered(&bytes, &still());
+                let replies = std::mem::take(talk.out());
+                connection.answered += replies.split(|byte| *byte == b'+').count() - 1;
+                return;
+            }
             let (answers, us) = (&mut connection.answers, self.now.us);
             for_each_reply(&bytes, |id, item| {
                 let before = answers.insert(id, (us, item.head.status));
@@ -306,6 +355,21 @@ impl Node {
             }
         }
         panic!("no answer within a minute");
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        frame_bytes_max: 64 << 10,
+        value_bytes_max: 12 << 10,
+    }
+}
+
+fn still() -> Still {
+    Still {
+        schema: Arc::default(),
+        unix_us: 1,
+        joined_cores: 0,
     }
 }
 
@@ -385,6 +449,77 @@ fn a_request_that_waits_for_room_is_answered_at_its_deadline() {
     let (us, status) = node.ask(honest, 0, 100);
     assert_eq!(status, Status::Deadline);
     assert!((100_000..240_000).contains(&us), "{us} us");
+}
+
+/// Scripts of [`Lines`] that run one behind the other, at most: 50,000 steps.
+const SLICE_SCRIPTS: usize = 60;
+/// Scripts of a pipeline.
+const SCRIPTS: usize = 400;
+
+#[test]
+fn the_scripts_of_a_pipeline_let_others_have_their_turn() {
+    for of in 0..2 {
+        let mut node = Node::new();
+        for member in &mut node.members {
+            member.shard.execution_mut().serve_scripts(Box::new(Lines));
+        }
+        let hogs: Vec<usize> = (0..8).map(|_| node.connect_translated(0)).collect();
+        let honest = node.connect_translated(0);
+        node.turns(1);
+        for &hog in &hogs {
+            node.dear(hog, of, SCRIPTS);
+        }
+        let ran = |node: &Node, place: usize| node.connections[place].answered;
+        let of_hogs = |node: &Node| hogs.iter().map(|&hog| ran(node, hog)).collect::<Vec<_>>();
+        node.turns(1);
+        let behind_one_turn = of_hogs(&node);
+        assert!(
+            behind_one_turn.iter().all(|ran| *ran <= SLICE_SCRIPTS),
+            "{behind_one_turn:?} of shard {of}"
+        );
+        node.turns(2);
+        let before = of_hogs(&node);
+        assert!(before.iter().any(|ran| *ran < SCRIPTS), "they are not done");
+        let answered = ran(&node, honest);
+        node.dear(honest, of, 1);
+        let mut turns = 0;
+        while ran(&node, honest) == answered {
+            node.turns(1);
+            turns += 1;
+            assert!(turns <= 4, "behind {before:?} to {:?}", of_hogs(&node));
+        }
+        // All are done in the end.
+        node.turns(400);
+        assert_eq!(of_hogs(&node), [SCRIPTS; 8], "of shard {of}");
+    }
+}
+
+#[test]
+fn a_script_that_answers_little_needs_no_room_and_one_that_answers_much_waits_for_it() {
+    for of in 0..2 {
+        let mut node = Node::new();
+        for member in &mut node.members {
+            member.shard.execution_mut().serve_scripts(Box::new(Lines));
+        }
+        node.fill();
+        let honest = node.connect_translated(0);
+        node.turns(1);
+        node.hogs([40, 40]);
+        node.turns(10);
+        let mut turns_of = |script| {
+            let answered = node.connections[honest].answered;
+            node.eval(honest, of, script, 1);
+            (1..=60_000).find(|_| {
+                node.turns(1);
+                node.connections[honest].answered > answered
+            })
+        };
+        let little = turns_of(("all", "PING")).expect("an answer");
+        assert!(little <= 4, "{little} turns of shard {of}");
+        let much = turns_of(("all", "PING GET~K")).expect("an answer");
+        let much_max = (STALL_US / 20 + 400_000) / STEP_US;
+        assert!((100..=much_max).contains(&much), "{much} turns of {of}");
+    }
 }
 
 /// The answers of both shards tell when to try again, which is checked wherever answers are read.

@@ -50,6 +50,7 @@ impl Peer {
         server.inbox = Conversation::greeting();
         server.hand_over();
         let host = Still {
+            joined_cores: 0,
             schema: Arc::default(),
             unix_us: 1,
         };

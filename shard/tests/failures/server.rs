@@ -16,12 +16,10 @@ use penstock_net::reply::{
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
 use penstock_shard::cluster::{ClusterConfig, Plan};
-use penstock_shard::opening::{
-    SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
-};
+use penstock_shard::opening::{SegmentFiles, open_shard, prove_spares, take_inventory};
 use penstock_shard::replication::LinkId;
 use penstock_shard::{
-    Event, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard, ShardConfig,
+    Event, KeyTableCounters, KeyTableOrder, Mail, Now, Outbox, SessionId, Shard, ShardConfig,
     SnapshotWrite, WriteStep,
 };
 use penstock_storage::budget::Budget;
@@ -147,27 +145,19 @@ pub struct Server {
     pub failed_effects: Vec<String>,
     /// Links with something to be sent.
     pub links: Vec<LinkId>,
-}
-
-/// Inherits the log of `layout`: the next start has a new one.
-pub fn begin_generation(image: &mut Image, layout: &Layout, incarnation: u64) -> Layout {
-    let mut files = Files {
-        image,
-        snapshots: &Snapshots::new(),
-    };
-    let inventory = take_inventory(&mut files, OWNER, layout, SEGMENT_BYTES as u64);
-    let inventory = inventory.expect("the image is sound");
-    let changed = change_shards(&mut files, &inventory, OWNER, 1, incarnation, false);
-    changed.expect("it can be read").layout
+    /// The least number of a file that it makes.
+    pub files_from: u32,
+    /// What other shards of the node are to get.
+    pub mail: Vec<(u16, Mail)>,
 }
 
 /// Finished snapshots.
 pub type Snapshots = BTreeMap<SnapshotName, Vec<u8>>;
 
 /// Segments and snapshots.
-struct Files<'a> {
-    image: &'a mut Image,
-    snapshots: &'a Snapshots,
+pub struct Files<'a> {
+    pub image: &'a mut Image,
+    pub snapshots: &'a Snapshots,
 }
 
 impl SegmentFiles for Files<'_> {
@@ -333,7 +323,7 @@ impl Server {
     ) -> Result<Self, String> {
         #[cfg(feature = "planted")]
         crate::config::plant_by_name();
-        log.log_id = layout.log_of(0);
+        log.log_id = layout.log_of(config.shard);
         let incarnation = log.incarnation;
         let bytes = SEGMENT_BYTES as u64;
         let mut files = Files {
@@ -405,6 +395,8 @@ impl Server {
             told: Vec::new(),
             failed_effects: Vec::new(),
             links: Vec::new(),
+            files_from: 1,
+            mail: Vec::new(),
         };
         let hello = ClientHello {
             protocol_min: 1,
@@ -543,7 +535,10 @@ impl Server {
     fn add_spare(&mut self) {
         self.salt += 1;
         let event = Event::Spare {
-            file: self.device.image.create(self.segment_bytes),
+            file: self
+                .device
+                .image
+                .create_from(self.files_from, self.segment_bytes),
             salt: self.salt,
             bytes: self.segment_bytes as u64,
             is_reused: false,
@@ -645,6 +640,7 @@ impl Server {
         self.shard.end_turn(self.now, &mut self.outbox);
         let mut outbox = std::mem::take(&mut self.outbox);
         self.is_fatal |= outbox.fatal.is_some();
+        self.mail.append(&mut outbox.mail);
         let mut requests = outbox.io;
         self.note_requests(&requests);
         assert!(

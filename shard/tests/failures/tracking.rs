@@ -41,7 +41,7 @@ impl Tracker for Spy {
         self.0.is_wanted.get()
     }
 
-    fn changed(&self, key: &[u8], _: Option<u64>, writer: Option<Writer>) {
+    fn changed(&self, key: &[u8], _: Option<u64>, writer: Option<Writer>, _: u64) {
         self.note("changed", key);
         self.0.writers.borrow_mut().push(writer);
     }

@@ -434,6 +434,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         hash_seed: HASH_SEED,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
         snapshots: penstock_shard::SnapshotPolicy::default(),
+        takes_several_shards: false,
         cluster: None,
     }
 }

@@ -11,8 +11,6 @@
 //! that. So a horizon is a record of its partition. It stands in the log before the first token,
 //! and a later one before a token is dropped that the earlier one calls complete.
 
-use crate::format::record::read_u64;
-
 /// Bytes of a horizon in the log.
 pub const HORIZON_BYTES: usize = 32;
 
@@ -130,7 +128,7 @@ impl Horizon {
     #[must_use]
     pub fn decode(value: &[u8]) -> Option<Self> {
         let bytes: &[u8; HORIZON_BYTES] = value.try_into().ok()?;
-        let word = |at: usize| read_u64(&bytes[8 * at..]);
+        let word = |at: usize| u64::from_le_bytes(bytes.as_chunks().0[at]);
         let horizon = Horizon {
             complete_from_ms: word(0),
             before_ms: word(1),

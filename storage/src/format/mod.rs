@@ -13,6 +13,7 @@ pub mod horizon;
 pub mod layout;
 pub mod reached;
 pub mod record;
+pub mod redo;
 pub mod row;
 pub mod segment;
 pub mod spare;

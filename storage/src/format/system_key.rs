@@ -22,6 +22,13 @@ pub const HORIZON_KEY: &[u8] = b"\0\0penstock/horizon/{";
 /// What the keys of flush marks begin with: all keys of the partition that stand before the mark in
 /// their log are gone. A tag as that of a horizon follows, and a brace.
 pub const FLUSH_KEY: &[u8] = b"\0\0penstock/flush/{";
+/// What the keys of redo records begin with: what a change of keys of several shards leaves of each
+/// key. A tag as that of a horizon follows, a brace, and a letter from `a` on.
+pub const REDO_KEY: &[u8] = b"\0\0penstock/redo/{";
+/// Redo records that a partition may have, one for each letter.
+pub const REDO_RECORDS_MAX: usize = 16;
+/// Bytes of the key of a redo record.
+pub const REDO_KEY_BYTES: usize = REDO_KEY.len() + 4;
 /// The value of a flush mark: 8 bytes, reserved.
 pub const FLUSH_VALUE: [u8; 8] = [0; 8];
 /// Bytes of the value of a local record, at most.
@@ -65,11 +72,38 @@ pub fn is_flush(key: &[u8]) -> bool {
     key.first() == Some(&0) && key.starts_with(FLUSH_KEY)
 }
 
+/// Whether a part with this key is a redo record.
+#[inline]
+#[must_use]
+pub fn is_redo(key: &[u8]) -> bool {
+    key.first() == Some(&0) && key.starts_with(REDO_KEY)
+}
+
+/// Whether a key is one that a redo record has.
+#[must_use]
+pub fn is_redo_key(key: &[u8]) -> bool {
+    let letters = b'a'..b'a' + REDO_RECORDS_MAX as u8;
+    is_redo(key)
+        && key.len() == REDO_KEY_BYTES
+        && key[REDO_KEY_BYTES - 2] == b'}'
+        && letters.contains(&key[REDO_KEY_BYTES - 1])
+}
+
+/// The keys of the redo records of a partition, by two bytes that lead to its first slot.
+pub fn redo_keys(tag: [u8; 2]) -> impl Iterator<Item = [u8; REDO_KEY_BYTES]> {
+    (b'a'..).take(REDO_RECORDS_MAX).map(move |letter| {
+        let mut key = [0; REDO_KEY_BYTES];
+        key[..REDO_KEY.len()].copy_from_slice(REDO_KEY);
+        key[REDO_KEY.len()..].copy_from_slice(&[tag[0], tag[1], b'}', letter]);
+        key
+    })
+}
+
 /// Whether the index has this key of the store's own as it has keys of clients.
 #[inline]
 #[must_use]
 pub fn is_indexed(key: &[u8]) -> bool {
-    is_epochs(key) || is_token(key) || is_horizon(key) || is_flush(key)
+    is_epochs(key) || is_token(key) || is_horizon(key) || is_flush(key) || is_redo(key)
 }
 
 /// The tag in the key of a flush mark. `None` if it is no such key.

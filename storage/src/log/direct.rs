@@ -14,7 +14,9 @@ impl<P: Blocks> Log<P> {
     /// The answer holds until another frame is opened.
     pub(crate) fn takes_all(&self) -> bool {
         let has_segment = self.open.segment().is_some();
-        !self.supply.is_kept_back(Purpose::Grow, has_segment) && !self.supply.keeps_end()
+        !self.supply.is_kept_back(Purpose::Grow, has_segment)
+            && !self.supply.keeps_end()
+            && self.supply.reserved_bytes() == 0
     }
 
     /// Whether the open frame has room for so many bytes.

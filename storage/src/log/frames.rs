@@ -19,7 +19,7 @@ use crate::types::place::Lsn;
 impl<P: Blocks> Log<P> {
     /// Has all spares from now on be long enough for the longest record, and gives those back that
     /// are not.
-    fn leave_short_segments(&mut self) {
+    pub(super) fn leave_short_segments(&mut self) {
         self.releases.allow(self.supply.leave_short());
     }
 

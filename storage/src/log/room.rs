@@ -24,6 +24,8 @@ pub enum Purpose {
     /// The store keeps less after it, which gives cleaning something to do where all else counts:
     /// few bytes, and as deep as cleaning itself.
     Relieve,
+    /// It is decided, and room is reserved for it: as deep as cleaning itself.
+    Owed,
     /// Cleaning moves what it found: every move leaves a segment nearer to its release.
     Clean,
 }

@@ -14,6 +14,9 @@ use crate::types::io::{BLOCK_BYTES, Blocks};
 use crate::types::packed_place::FILES_MAX;
 use crate::types::place::FileId;
 
+/// Segments that may be reserved at a time, at most: as many as there are beside the last spare.
+const SPARES_TO_RESERVE: u64 = 2;
+
 impl<P: Blocks> Log<P> {
     /// Whether a record of `bytes`, at most `record_bytes_max`, can be appended now; opens a frame
     /// or a segment if need be. The answer holds until anything else is asked of the log.
@@ -23,6 +26,7 @@ impl<P: Blocks> Log<P> {
             .supply
             .is_kept_back(purpose, self.open.segment().is_some())
             || self.is_end_kept(purpose, bytes)
+            || self.is_reserved(purpose, bytes)
         {
             return self.no_room(purpose);
         }
@@ -43,6 +47,65 @@ impl<P: Blocks> Log<P> {
             let needed = self.supply.end_bytes(segment_bytes) + bytes as u64;
             self.open_segment_bytes_left() < needed
         })
+    }
+
+    /// Whether a record of this purpose would take what is reserved.
+    #[inline]
+    fn is_reserved(&self, purpose: Purpose, bytes: usize) -> bool {
+        let reserved_bytes = self.supply.reserved_bytes();
+        reserved_bytes > 0
+            && matches!(purpose, Purpose::Grow | Purpose::Keep)
+            && self.appendable_bytes() < reserved_bytes + (bytes + BLOCK_BYTES) as u64
+    }
+
+    /// Bytes that can be appended before another segment comes, the last spare left out.
+    fn appendable_bytes(&self) -> u64 {
+        let spares = self.supply.bytes().rev().skip(1);
+        self.open_segment_bytes_left() + spares.sum::<u64>()
+    }
+
+    /// Keeps room for so many `records` of so many `bytes` together, the longest of which has
+    /// `longest_bytes`: no record of another purpose than [`Purpose::Owed`] and cleaning takes it.
+    /// They are for `purpose`. What was reserved is given back by [`Log::unreserve`].
+    pub fn reserve(
+        &mut self,
+        purpose: Purpose,
+        (bytes, records): (usize, usize),
+        longest_bytes: usize,
+    ) -> Room {
+        // Nothing is noted of a lack: a record would still find room.
+        let lack = match self.supply.is_refused() && !self.is_room_coming() {
+            true => Room::Full,
+            false => Room::Wait,
+        };
+        if purpose == Purpose::Grow && self.supply.is_full() {
+            return Room::Full;
+        }
+        if padded_bytes(longest_bytes) > self.config.frame_bytes && self.supply.has_short() {
+            if self.is_low() {
+                return lack;
+            }
+            self.leave_short_segments();
+        }
+        let needed = reserved_bytes(bytes, records);
+        let segment_bytes = self.longest_segment_bytes();
+        if segment_bytes > 0 && needed > SPARES_TO_RESERVE * segment_bytes {
+            return Room::Full;
+        }
+        let has_segment = self.open.segment().is_some();
+        if self.supply.is_kept_back(purpose, has_segment)
+            || self.is_end_kept(purpose, bytes)
+            || self.appendable_bytes() < self.supply.reserved_bytes() + needed
+        {
+            return lack;
+        }
+        self.supply.reserve(needed);
+        Room::Yes
+    }
+
+    /// Gives back what was kept for so many records of so many bytes.
+    pub fn unreserve(&mut self, bytes: usize, records: usize) {
+        self.supply.unreserve(reserved_bytes(bytes, records));
     }
 
     /// What to say to a record of this purpose when there is no room.
@@ -386,4 +449,10 @@ impl<P: Blocks> Log<P> {
     pub fn lacks_any_spare(&self) -> bool {
         self.supply.lacks_any()
     }
+}
+
+/// What is kept for so many records of so many bytes: each may stand in a frame of its own, and a
+/// frame that does not fit leaves the end of its segment empty.
+fn reserved_bytes(bytes: usize, records: usize) -> u64 {
+    (padded_bytes(2 * bytes) + (records + 1) * BLOCK_BYTES) as u64
 }

@@ -57,6 +57,8 @@ pub(super) struct Supply {
     has_lack: bool,
     /// Such is refused.
     refuses_edits: bool,
+    /// Bytes that are kept for [`Purpose::Owed`].
+    reserved_bytes: u64,
 }
 
 impl Supply {
@@ -76,6 +78,7 @@ impl Supply {
             is_stuck: false,
             has_lack: false,
             refuses_edits: false,
+            reserved_bytes: 0,
         }
     }
 
@@ -107,7 +110,7 @@ impl Supply {
     pub(super) fn is_kept_back(&self, purpose: Purpose, has_segment: bool) -> bool {
         let is_needed = self.spares.is_empty() && has_segment;
         match purpose {
-            Purpose::Clean | Purpose::Relieve => false,
+            Purpose::Clean | Purpose::Relieve | Purpose::Owed => false,
             _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
             Purpose::Keep => is_needed,
             Purpose::Grow => is_needed || self.is_full || (self.is_low() && !self.is_judged),
@@ -143,7 +146,7 @@ impl Supply {
     /// Whether a record of this purpose may take the next spare into use.
     pub(super) fn has_for(&self, purpose: Purpose, has_segment: bool) -> bool {
         let needed = match purpose {
-            Purpose::Clean | Purpose::Relieve => 1,
+            Purpose::Clean | Purpose::Relieve | Purpose::Owed => 1,
             _ if !self.keeps_reserve => 1,
             _ if !has_segment && self.has_far_room() => 1,
             _ if is_planted(Bug::NoReserve) => 1,
@@ -172,7 +175,7 @@ impl Supply {
                     false => Room::Wait,
                 }
             }
-            Purpose::Clean => Room::Wait,
+            Purpose::Clean | Purpose::Owed => Room::Wait,
         }
     }
 
@@ -225,6 +228,20 @@ impl Supply {
             false if is_new => (SPARES_READY - 1).saturating_sub(self.spares.len()),
             false => SPARES_READY.saturating_sub(self.spares.len()),
         }
+    }
+
+    /// Bytes that are kept for what is decided.
+    #[inline]
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes
+    }
+
+    pub(super) fn reserve(&mut self, bytes: u64) {
+        self.reserved_bytes += bytes;
+    }
+
+    pub(super) fn unreserve(&mut self, bytes: u64) {
+        self.reserved_bytes -= bytes;
     }
 
     /// Takes a spare in. `false` if it is too short: it was asked for before a long record came.

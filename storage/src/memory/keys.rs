@@ -496,16 +496,20 @@ impl Keys {
     ///
     /// # Panics
     /// If keys of the partition that were taken away before are not cleared.
-    pub(crate) fn fall(&mut self, partition: usize, (home, stays): (KeyHome, &[u8])) {
-        let found = self.own_key(home, stays);
-        if let Some(found) = found {
-            self.index.remove(found.position);
+    pub(crate) fn fall(&mut self, partition: usize, stay: &[(KeyHome, &[u8])]) {
+        let mut found = Vec::new();
+        for &(home, key) in stay {
+            if let Some(candidate) = self.own_key(home, key) {
+                self.index.remove(candidate.position);
+                found.push((home, candidate.home));
+            }
         }
         self.index.fall(partition);
-        match found.map(|found| found.home) {
-            Some(Home::Memory(id)) => self.index.insert(home.slot, home.hash, id),
-            Some(Home::Disk(packed)) => self.index.insert_cold(home.slot, home.hash, packed),
-            None => {}
+        for (home, found) in found {
+            match found {
+                Home::Memory(id) => self.index.insert(home.slot, home.hash, id),
+                Home::Disk(packed) => self.index.insert_cold(home.slot, home.hash, packed),
+            }
         }
     }
 

@@ -472,6 +472,7 @@ impl<S: SegmentSource> Replay<'_, S> {
                 }
                 offset += bytes as u64;
                 if_planted!(Bug::ReplayFirstPart, part.ordinal() > 0, continue);
+                if_planted!(Bug::GroupInPart, part.is_last_of_group(), continue);
                 self.visit(segment, Event::Part(part, place))?;
             }
         }

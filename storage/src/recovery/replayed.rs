@@ -339,10 +339,8 @@ impl Replayed {
                     self.keys.insert_cold(slot, hash, packed);
                     self.expects(KeyHome { slot, hash }, part);
                 } else {
-                    let home = KeyHome { slot, hash };
-                    let id = self
-                        .keys
-                        .insert(home, part.key(), part.kinded_value(), expiry_ms);
+                    let (home, value) = (KeyHome { slot, hash }, part.kinded_value());
+                    let id = self.keys.insert(home, part.key(), value, expiry_ms);
                     self.keys.set_change(id, new, packed, None);
                     self.arm(home, id, part);
                 }
@@ -398,7 +396,7 @@ impl Replayed {
             return true;
         }
         if is_indexed(part.key()) {
-            if flushes(part) {
+            if flushes(part) && !is_planted(Bug::FlushForgottenByStart) {
                 fall(&mut self.keys, part.key(), home_of);
                 let live = &mut self.live;
                 while self.keys.clear(usize::MAX, |place| live.loses(place)) {}

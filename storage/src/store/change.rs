@@ -105,7 +105,7 @@ impl Data {
     }
 
     /// The same of new keys of any slots.
-    fn has_room_for_spread(&self, mut new: Vec<KeyHome>) -> bool {
+    pub(super) fn has_room_for_spread(&self, mut new: Vec<KeyHome>) -> bool {
         new.sort_unstable_by_key(|home| home.slot);
         self.has_room_for_keys()
             || new
@@ -456,6 +456,29 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         let parts = self.parts();
         self.make_room(parts.as_ref(), None)?;
+        Ok(self.log_all(now_us, &parts))
+    }
+
+    /// The same of what is decided: its room in the log and in memory is reserved, or it is to be
+    /// had whatever the bounds say.
+    ///
+    /// # Errors
+    /// [`NoRoom::Wait`]. Every key is as it was before the change.
+    ///
+    /// # Panics
+    /// If nothing has changed.
+    pub fn commit_owed(mut self, now_us: u64) -> Result<Committed, NoRoom> {
+        let parts = self.parts();
+        let bytes = self.bytes_of(parts.as_ref(), 0);
+        match self.store.room_for(Purpose::Owed, bytes) {
+            Room::Yes => Ok(self.log_all(now_us, &parts)),
+            Room::Wait | Room::Full => Err(NoRoom::Wait),
+        }
+    }
+
+    /// Logs the change, for which there is room.
+    #[inline(always)]
+    fn log_all(mut self, now_us: u64, parts: &K::Of<usize>) -> Committed {
         let mut logged = K::make(self.count, |_| (0, CellId(0)));
         let count = self.take_all(parts.as_ref(), logged.as_mut());
         let logged = &logged.as_ref()[..count];
@@ -470,7 +493,7 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
             }
         };
         self.end();
-        Ok(committed)
+        committed
     }
 
     /// The slot of each cell that is logged, beside its hash.

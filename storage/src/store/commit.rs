@@ -258,6 +258,10 @@ impl<P: Blocks> Store<P> {
         if self.places.len() < record.parts.len() {
             self.places.resize(record.parts.len(), Place::default());
         }
+        // Also of a part that brings nothing newer, and so no cell: it is in the log.
+        for part in record.parts {
+            self.data.keys.note_kind(part.value_kind);
+        }
         self.log.append(now_us, record, &mut self.places)
     }
 

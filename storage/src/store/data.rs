@@ -13,6 +13,7 @@ use crate::format::record::ValueKind;
 use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
+use crate::planted::{Bug, is_planted};
 use crate::store::changed_keys::{ChangedKeys, Noted};
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
@@ -21,6 +22,7 @@ use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::loaded::Loaded;
 use crate::store::local::LocalRecords;
 use crate::store::numbering::Numbering;
+use crate::store::owed::Owed;
 use crate::store::removals::Removals;
 use crate::store::tokens::horizons::Horizons;
 use crate::store::versions::table::Versions;
@@ -50,6 +52,8 @@ pub struct Data {
     pub(super) changed: Option<Box<ChangedKeys>>,
     pub(super) clock: Clock,
     pub(super) flushes: Flushes,
+    /// Redo records of the index, and memory for what is decided.
+    pub(super) owed: Owed,
     /// Deletions in log order, by slot, hash and version, that leave the index once they are
     /// durable.
     pub(super) deletions: VecDeque<(Lsn, u16, u32, Version)>,
@@ -72,6 +76,7 @@ impl Data {
             changed: None,
             clock: Clock::new(loaded.time_ms),
             flushes: Flushes::default(),
+            owed: Owed::default(),
             deletions: VecDeque::new(),
         }
     }
@@ -268,6 +273,7 @@ impl Data {
         }
         match (cell, &self.removals) {
             (Some(id), _) => self.keys.version(id) > since,
+            (None, Some(_)) if is_planted(Bug::WatchForgetsRemoved) => false,
             (None, Some(removals)) => removals.may_have_changed(slot, hash, since.sequence),
             (None, None) => true,
         }

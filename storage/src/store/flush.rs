@@ -16,14 +16,16 @@
 //!   a segment stands before it. Of an inherited log, nothing stands before what is judged;
 //! - while entries are not cleared they count in segments that they point to. So cleaning,
 //!   snapshots and the removal of files rest until all are, which waits for the mark alone;
-//! - tokens and the horizon of the partition stay.
+//! - tokens, the horizon and the redo records of the partition stay.
 
 use crate::format::record::KindedValue;
 use crate::format::system_key::FLUSH_VALUE;
+use crate::if_planted;
 use crate::log::room::{Purpose, Room};
+use crate::planted::{Bug, is_planted};
 use crate::store::commit::{Committed, NoRoom};
 use crate::store::data::Data;
-use crate::store::flush_marks::{Flushes, fall, horizon_beside};
+use crate::store::flush_marks::{Flushes, fall, keys_that_stay};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::key_home::KeyHome;
@@ -66,6 +68,7 @@ impl Data {
     /// file is in the log, the mark must stay where it is.
     #[must_use]
     pub(crate) fn files_of_marks(&self) -> Vec<FileId> {
+        if_planted!(Bug::FlushMarkMoved, return Vec::new());
         let marks = self.flushes.marks.iter().flatten();
         let parts = marks.flat_map(|home| self.keys.entries().candidates(home.slot, home.hash));
         let places = parts.filter_map(|part| self.keys.place_of(part.home));
@@ -119,11 +122,9 @@ impl<P: Blocks> Store<P> {
         let home = home_of(mark);
         let partition = partition_of(home.slot);
         let keys = &mut self.data.keys;
-        let horizon = horizon_beside(mark);
-        let own_keys = [(home, mark), (home_of(&horizon), &horizon)];
-        let own = own_keys
-            .iter()
-            .filter(|&&(home, key)| keys.own_key(home, key).is_some());
+        let stay = keys_that_stay(mark);
+        let own_keys = stay.iter().map(Vec::as_slice).chain([mark]);
+        let own = own_keys.filter(|key| keys.own_key(home_of(key), key).is_some());
         if keys.entries().keys_of(partition) == own.count() {
             self.data.flushes.count += 1;
             return Ok(None);

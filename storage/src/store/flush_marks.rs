@@ -1,7 +1,7 @@
 //! Where the newest flush marks stand, and what a mark takes away.
 
 use crate::format::record::PartView;
-use crate::format::system_key::{FLUSH_VALUE, HORIZON_KEY, flush_tag, is_flush};
+use crate::format::system_key::{FLUSH_VALUE, HORIZON_KEY, flush_tag, is_flush, redo_keys};
 use crate::memory::keys::Keys;
 use crate::types::key_home::KeyHome;
 use crate::types::place::Lsn;
@@ -48,6 +48,11 @@ impl Flushes {
         self.marks.iter().flatten().count()
     }
 
+    /// Whether a key of this slot and hash is a mark.
+    pub(crate) fn is_mark(&self, home: KeyHome) -> bool {
+        self.marks[partition_of(home.slot)] == Some(home)
+    }
+
     /// A key of this slot and hash has left the index.
     pub(crate) fn forget(&mut self, home: KeyHome) {
         let mark = &mut self.marks[partition_of(home.slot)];
@@ -55,24 +60,28 @@ impl Flushes {
     }
 }
 
-/// Takes the keys of the partition away whose mark has this key. Its horizon stays. A node alone
-/// has no other key of its own in the index but tokens, and a node of a cluster flushes nothing.
+/// Takes the keys of the partition away whose mark has this key. Its horizon and its redo records
+/// stay. A node alone has no other key of its own in the index but tokens, and a node of a cluster
+/// flushes nothing.
 ///
 /// # Panics
 /// If it is no key of a mark.
 pub(crate) fn fall(keys: &mut Keys, mark: &[u8], home_of: &impl Fn(&[u8]) -> KeyHome) {
-    let horizon = horizon_beside(mark);
-    let partition = partition_of(home_of(mark).slot);
-    keys.fall(partition, (home_of(&horizon), &horizon));
+    let stay = keys_that_stay(mark);
+    let stay: Vec<(KeyHome, &[u8])> = stay.iter().map(|key| (home_of(key), &key[..])).collect();
+    keys.fall(partition_of(home_of(mark).slot), &stay);
 }
 
-/// The key of the horizon of the partition whose mark has this key.
+/// The keys of the horizon and of the redo records of the partition whose mark has this key.
 ///
 /// # Panics
 /// If it is no key of a mark.
-pub(crate) fn horizon_beside(mark: &[u8]) -> Vec<u8> {
+pub(crate) fn keys_that_stay(mark: &[u8]) -> Vec<Vec<u8>> {
     let tag = flush_tag(mark).expect("the key of a mark");
-    [HORIZON_KEY, tag, b"}"].concat()
+    let redo = redo_keys([tag[0], tag[1]]).map(|key| key.to_vec());
+    std::iter::once([HORIZON_KEY, tag, b"}"].concat())
+        .chain(redo)
+        .collect()
 }
 
 /// Whether a part takes away what stands before it: a mark where it was written.

@@ -142,8 +142,6 @@ impl<P: Blocks> Store<P> {
         }
         let mut cells: OfParts<Option<(u32, CellId)>> = OfParts::of(None, parts.len());
         for (cell, part) in cells.iter_mut().zip(parts) {
-            // Also of a part that brings nothing newer: it is in the log.
-            self.data.keys.note_kind(part.value_kind());
             let hash = hash_of(part.key());
             let home = KeyHome { slot, hash };
             if part.is_superseded() && part.kind() == PartKind::Put {

@@ -38,6 +38,7 @@ impl Data {
             + self.versions.memory_bytes()
             + self.live.memory_bytes()
             + self.removal_bytes()
+            + self.owed.reserved_bytes()
     }
 
     /// Bytes of the keys that have left the index.

@@ -51,6 +51,7 @@ fn header(segments: Vec<CoveredSegment>) -> SnapshotHeader {
         is_linked: true,
         has_marks: false,
         has_heads: false,
+        has_redo: false,
         sequences,
         segments,
     }

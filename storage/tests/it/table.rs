@@ -369,6 +369,7 @@ table! {
             is_linked: false,
             has_marks: false,
             has_heads: false,
+        has_redo: false,
             sequences: Box::new([4; 256]),
             segments: vec![
                 covered(first, second.header.previous_end_offset),

@@ -19,8 +19,13 @@ pub struct Image {
 impl Image {
     /// Adds a zero-written file under the next free number.
     pub fn create(&mut self, bytes: usize) -> FileId {
+        self.create_from(1, bytes)
+    }
+
+    /// The same under a number that is not below `first`.
+    pub fn create_from(&mut self, first: u32, bytes: usize) -> FileId {
         let last = self.segments().last();
-        let file = FileId(last.map_or(1, |(file, _)| file.0 + 1));
+        let file = FileId(last.map_or(first, |(file, _)| first.max(file.0 + 1)));
         self.files.insert(file, vec![0; bytes]);
         file
     }

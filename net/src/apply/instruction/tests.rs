@@ -44,6 +44,8 @@ fn actions() -> Vec<Action> {
         Action::Put { start, len },
         Action::Start { start, len },
         Action::Replace { start, len },
+        Action::PutHead { start, len },
+        Action::ReplaceHead { start, len },
         Action::Put { start: 100, len: 0 },
         Action::Expire(Operand::Immediate(0)),
     ];
@@ -136,7 +138,7 @@ fn only_effects_and_none_of_the_guards_may_change_something() {
         };
         let operation = instruction.encode()[0];
         let may_run_later = (16..=30).contains(&operation);
-        let is_effect = may_run_later || matches!(operation, 32 | 33);
+        let is_effect = may_run_later || matches!(operation, 32 | 33 | 36 | 37);
         assert_eq!(instruction.is_effect(), is_effect, "{action:?}");
         assert_eq!(instruction.may_run_later(), may_run_later, "{action:?}");
     }
@@ -157,7 +159,7 @@ fn each_bad_byte_about_a_whole_key_is_refused_by_its_name() {
         (bytes(0, 0, 0, 0), " has the unknown operation 0"),
         (bytes(15, 0, 0, 0), " has the unknown operation 15"),
         (bytes(34, 0, 0, 0), " has the unknown operation 34"),
-        (bytes(36, 0, 0, 0), " has the unknown operation 36"),
+        (bytes(38, 0, 0, 0), " has the unknown operation 38"),
         (
             bytes(32, u64_, 0, 0),
             ": the type of operation 32 is 0, not 0x3",

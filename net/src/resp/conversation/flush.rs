@@ -39,7 +39,7 @@ impl Talk {
             if args.len() > 2 || args.len() == 2 && !is("ASYNC") && !is("SYNC") {
                 return self.refuse_only(b"ERR syntax error");
             }
-            if host.facts().refuses_flush {
+            if host.facts().switches.refuses_flush {
                 return self.refuse_only(TURNED_OFF);
             }
             if self.is_clustered {

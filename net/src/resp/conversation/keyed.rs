@@ -1,6 +1,6 @@
 //! Commands that name keys: one item, or an item for each key.
 
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::{APPLY_KEYS_MAX, KEY_BYTES_MAX};
 use crate::request::{Condition, Wanted};
 use crate::slot::slot_of;
 
@@ -13,6 +13,7 @@ use super::super::shapes::Form;
 use super::super::sink::Sink;
 use super::super::table::Name;
 use super::super::words;
+use super::script::Cores;
 use super::{CROSS_SLOT, NOT_ONE_ITEM, OneItem, Passed, Talk};
 
 impl Talk {
@@ -36,6 +37,12 @@ impl Talk {
             }
         }
         match request {
+            Request::MSet(_) | Request::Del(_) if self.is_joined(request, args, host) => {
+                if self.is_tracking() {
+                    self.note_request(request, host);
+                }
+                self.command_by_itself(request, args, sink, host)
+            }
             Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
                 self.many_keys(id, args, sink, host)
             }
@@ -45,10 +52,25 @@ impl Talk {
                 }
                 match request.is_plain() {
                     true => self.one_key(id, request, sink),
-                    false => self.command_by_itself(request, args, sink),
+                    false => self.command_by_itself(request, args, sink, host),
                 }
             }
         }
+    }
+
+    /// Whether MSET or DEL is one change of all of its keys: if they are of several shards that run
+    /// together, few and short enough.
+    fn is_joined(&self, request: &Request<'_>, args: Arguments<'_>, host: &dyn Host) -> bool {
+        let joined = host.joined_cores();
+        if joined < 2 || self.current_entry.is_some() || self.is_clustered {
+            return false;
+        }
+        let mut cores = Cores::of(joined);
+        request.for_each_key(|key| cores.add(slot_of(key)));
+        let bytes = args.from(1).map(<[u8]>::len).sum::<usize>();
+        cores.are_several(false)
+            && args.len() <= APPLY_KEYS_MAX
+            && bytes <= self.limits.value_bytes_max as usize
     }
 
     /// Notes what a command is about. Refuses what a node of a cluster or a token does not allow.
@@ -183,7 +205,7 @@ impl Talk {
             let entry = match (id, self.current_entry) {
                 // Each element is a reply of its own.
                 (Name::MGet, _) => {
-                    let entry = self.ring.push(Fold::Value, self.protocol);
+                    let entry = self.ring.push(Fold::Element, self.protocol);
                     self.ring.goes_on(entry);
                     self.ring.add_item(entry);
                     self.ring.close(entry, &mut self.out);

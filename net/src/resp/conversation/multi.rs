@@ -20,6 +20,7 @@ use super::super::table::{self, Name};
 use super::super::under_way::UnderWay;
 use super::super::watch::{Seen, Watching};
 use super::super::words;
+use super::script::Cores;
 use super::{CROSS_SLOT, NOT_ONE_ITEM, Passed, Talk};
 
 /// Commands behind MULTI, at most.
@@ -33,8 +34,16 @@ const TOO_MANY_SCRIPTS: &[u8] = b"ERR at most 16 scripts may stand behind MULTI"
 const _: () = assert!(SCRIPTS_QUEUED_MAX == 16, "the text names the limit");
 const NO_SCRIPT_BEHIND_MULTI: &[u8] =
     b"NOPERM a user with rights runs no scripts behind MULTI: a script is a transaction";
-/// Keys that WATCH may name together.
-const WATCHED_MAX: usize = 8;
+/// Keys that WATCH may name together: as many as EXEC judges.
+const WATCHED_MAX: usize = APPLY_KEYS_MAX;
+
+/// Bytes that watched keys may take in the item of EXEC, however short a frame is.
+const WATCHED_BYTES_MIN: usize = 8 * (KEY_BYTES_MAX + Seen::BYTES + 8);
+
+/// Bytes that a watched key takes in the item of EXEC.
+fn watched_bytes_of(key: &[u8]) -> usize {
+    key.len() + Seen::BYTES + 8
+}
 
 /// What the commands of EXEC do with keys.
 #[derive(Clone, Copy, Debug)]
@@ -183,13 +192,17 @@ impl Talk {
             slot,
             reach,
             is_change,
-        } = match self.keys_of_exec(queue) {
+        } = match self.keys_of_exec(queue, host.joined_cores()) {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
+        if let Some(text) = self.too_much_watched(queue) {
+            return self.end_exec(text.as_bytes());
+        }
         let has_scripts = queue.scripts > 0;
         // A script may publish, however few keys it names.
-        if (publishes || has_scripts) && !self.is_idle(sink) {
+        let is_alone = publishes || has_scripts || reach == ScriptReach::Shards;
+        if is_alone && !self.is_idle(sink) {
             return Passed::Waits;
         }
         let commands: Vec<Vec<u8>> = queue
@@ -256,7 +269,7 @@ impl Talk {
         }
         self.queue = None;
         self.watched.clear();
-        let entry = self.push_script();
+        let entry = self.push_script_of(reach);
         if has_scripts {
             self.ring.brings_text(entry);
         }
@@ -271,14 +284,16 @@ impl Talk {
     }
 
     /// The keys of EXEC, watched ones included.
-    fn keys_of_exec(&self, queue: &Queue) -> Result<ExecKeys, &'static [u8]> {
+    fn keys_of_exec(&self, queue: &Queue, joined: u16) -> Result<ExecKeys, &'static [u8]> {
         // A request may name a key for every few of its bytes, so no more names are kept than an
         // APPLY may have.
         let (mut slot, mut is_one_slot, mut is_change) = (None, true, false);
+        let mut cores = Cores::of(joined);
         let mut names: HashSet<&[u8]> = HashSet::new();
         let mut add = |key| {
             let other = slot_of(key);
             is_one_slot &= *slot.get_or_insert(other) == other;
+            cores.add(other);
             if names.len() <= APPLY_KEYS_MAX {
                 names.insert(key);
             }
@@ -297,7 +312,9 @@ impl Talk {
         }
         // A script may use keys that it does not name.
         let is_of_slot = self.is_clustered || is_one_slot && queue.scripts == 0;
-        let reach = if is_of_slot {
+        let reach = if cores.are_several(queue.scripts > 0) {
+            ScriptReach::Shards
+        } else if is_of_slot {
             ScriptReach::Slot
         } else {
             ScriptReach::Node
@@ -334,14 +351,23 @@ impl Talk {
         request: &Request<'_>,
         args: Arguments<'_>,
         sink: &mut Sink<'_>,
+        host: &dyn Host,
     ) -> Passed {
         let (mut slot, mut reach) = (None, ScriptReach::Slot);
+        let mut cores = Cores::of(host.joined_cores());
         request.for_each_key(|key| {
             let other = slot_of(key);
+            cores.add(other);
             if *slot.get_or_insert(other) != other {
                 reach = ScriptReach::Node;
             }
         });
+        if cores.are_several(false) {
+            reach = ScriptReach::Shards;
+            if !self.is_idle(sink) {
+                return Passed::Waits;
+            }
+        }
         let item = ScriptItem {
             script: ScriptName::Command,
             access: ScriptAccess::Changes,
@@ -357,12 +383,15 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, 0, std::iter::once(&command[..]));
-        self.push_script();
+        self.push_script_of(reach);
         Passed::Whole
     }
 
     /// WATCH.
     pub(super) fn watch(&mut self, args: Arguments<'_>) -> Passed {
+        if args.len() - 1 > WATCHED_MAX {
+            return self.refuse_many_watched(args.len() - 1);
+        }
         if args
             .from(1)
             .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
@@ -372,13 +401,46 @@ impl Talk {
         let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
         let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
         if self.watched.len() + new.len() > WATCHED_MAX {
-            let count = self.watched.len() + new.len();
-            let text = format!("ERR {count} keys; at most {WATCHED_MAX} can be watched");
+            return self.refuse_many_watched(self.watched.len() + new.len());
+        }
+        let new_bytes: usize = new.iter().map(|key| watched_bytes_of(key)).sum();
+        let bytes = self.watched_bytes() + new_bytes;
+        let most = WATCHED_BYTES_MIN.max(self.limits.frame_bytes_max as usize / 4);
+        if bytes > most {
+            let text = format!(
+                "ERR watched keys take {bytes} bytes, and {most} is the limit: a quarter of \
+                 frame_bytes_max"
+            );
             return self.refuse_only(text.as_bytes());
         }
         let watching = Watching::new(new.into_iter());
         self.begin_under_way(UnderWay::of_watch(watching, self.protocol));
         Passed::Whole
+    }
+
+    /// Why watched keys and commands are too much for an item, if they are.
+    fn too_much_watched(&self, queue: &Queue) -> Option<String> {
+        let most = self.limits.frame_bytes_max as usize;
+        let (watched_bytes, queued_bytes) = (self.watched_bytes(), queue.bytes);
+        let bytes = watched_bytes + queued_bytes;
+        (watched_bytes > 0 && bytes > most).then(|| {
+            format!(
+                "EXECABORT Transaction discarded because its commands and watched keys take \
+                 {bytes} bytes, and {most} is the limit (option frame_bytes_max)"
+            )
+        })
+    }
+
+    /// Bytes that watched keys take in an item.
+    fn watched_bytes(&self) -> usize {
+        let all = self.watched.iter();
+        all.map(|it| watched_bytes_of(&it.key)).sum()
+    }
+
+    #[cold]
+    fn refuse_many_watched(&mut self, count: usize) -> Passed {
+        let text = format!("ERR {count} keys; at most {WATCHED_MAX} can be watched");
+        self.refuse_only(text.as_bytes())
     }
 }
 

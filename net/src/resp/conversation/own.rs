@@ -1,8 +1,11 @@
 //! What a connection is asked beyond one item for a key: KV.APPLY, KV.GET, KV.RUN,
 //! KV.OPTS and WAIT.
 
+use std::sync::Arc;
+
 use crate::level::AckLevel;
 use crate::limits::{FEW_KEYS_MAX, KEY_BYTES_MAX};
+use crate::program::AnswerNames;
 use crate::request::{BatchRequest, Token, Wanted};
 use crate::slot::slot_of;
 
@@ -89,17 +92,25 @@ impl Talk {
 
     /// KV.APPLY.
     pub(super) fn apply(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>) -> Passed {
-        let (apply, own_token) = match read_apply(args) {
+        let read = match read_apply(args) {
             Ok(read) => read,
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
         };
+        // The names are kept until the answer comes, so one command has them at a time.
+        if self.options.has_names && !self.ring.is_empty() {
+            return Passed::Waits;
+        }
+        let apply = &read.apply;
         if !sink.has_room(1, apply.item_bytes()) {
             return Passed::Part;
         }
         let subject = self.ring.subject();
         subject.set(Name::KvApply, args.get(1), args.len(), slot_of(args.get(1)));
         subject.is_noted = self.is_clustered && apply.has_effect();
-        self.changes(sink, own_token, |batch, out| batch.apply(out, &apply))
+        let names = self.options.has_names.then(|| Arc::new(read.names(args)));
+        self.changes(sink, (read.token, names), |batch, out| {
+            batch.apply(out, apply)
+        })
     }
 
     /// KV.RUN.
@@ -135,7 +146,8 @@ impl Talk {
         let subject = self.ring.subject();
         subject.set(Name::KvRun, args.get(2), args.len() - 1, slot);
         subject.is_noted = self.is_clustered && program.has_effect();
-        self.changes(sink, keys.token, |batch, out| {
+        let names = program.names().filter(|_| self.options.has_names).cloned();
+        self.changes(sink, (keys.token, names), |batch, out| {
             batch.run_of(out, program.id(), keys.all(), given.all());
         })
     }
@@ -144,7 +156,7 @@ impl Talk {
     fn changes(
         &mut self,
         sink: &mut Sink<'_>,
-        own_token: Option<Token>,
+        (own_token, names): (Option<Token>, Option<Arc<AnswerNames>>),
         write: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
     ) -> Passed {
         let number = self.ring.next_item();
@@ -155,7 +167,7 @@ impl Talk {
             batch.token(token);
         }
         write(batch, out);
-        let entry = self.ring.push(Fold::Apply, self.protocol);
+        let entry = self.ring.push(Fold::Apply(names), self.protocol);
         if token.is_some() {
             self.ring.has_token();
         }

@@ -2,9 +2,10 @@
 
 use crate::limits::KEY_BYTES_MAX;
 use crate::script::{ScriptAccess, ScriptItem, ScriptName, ScriptReach};
-use crate::slot::slot_of;
+use crate::slot::{core_of, slot_of};
 
 use super::super::answer::Fold;
+use super::super::host::Host;
 use super::super::parser::Arguments;
 use super::super::reply::Protocol;
 use super::super::scripts::Eval;
@@ -24,6 +25,7 @@ impl Talk {
         eval: Result<Eval<'_>, &'static [u8]>,
         args: Arguments<'_>,
         sink: &mut Sink<'_>,
+        host: &dyn Host,
     ) -> Passed {
         let eval = match eval {
             Ok(eval) => eval,
@@ -41,16 +43,24 @@ impl Talk {
         if self.is_clustered && !names.all(|key| Some(slot_of(key)) == slot) {
             return self.refuse_only(CROSS_SLOT);
         }
-        if self.options.token.take().is_some() {
+        if self.options.token.is_some() {
+            self.options.token = None;
             return self.refuse_only(NO_TOKEN);
+        }
+        let mut cores = Cores::of(host.joined_cores());
+        eval.keys().for_each(|key| cores.add(slot_of(key)));
+        let reach = match self.is_clustered {
+            true => ScriptReach::Slot,
+            false if cores.are_several(true) => ScriptReach::Shards,
+            false => ScriptReach::Node,
+        };
+        if reach == ScriptReach::Shards && !self.is_idle(sink) {
+            return Passed::Waits;
         }
         let item = ScriptItem {
             script: eval.script,
             access: eval.access,
-            reach: match self.is_clustered {
-                true => ScriptReach::Slot,
-                false => ScriptReach::Node,
-            },
+            reach,
             is_of_resp3: self.protocol == Protocol::Resp3,
             slot,
             reply_bytes_max: 0,
@@ -78,7 +88,7 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, eval.keys().count(), words);
-        let entry = self.push_script();
+        let entry = self.push_script_of(reach);
         if brings_text {
             self.ring.brings_text(entry);
         }
@@ -90,11 +100,53 @@ impl Talk {
         self.ring.is_empty() && sink.is_empty()
     }
 
+    /// As [`Talk::push_script`], of an item with this reach. One of several shards is under way
+    /// alone.
+    pub(super) fn push_script_of(&mut self, reach: ScriptReach) -> u64 {
+        let entry = self.push_script();
+        if reach == ScriptReach::Shards {
+            self.ring.holds_others_back(entry);
+        }
+        entry
+    }
+
     /// An item was added whose answer is a reply; the number of its entry.
     pub(super) fn push_script(&mut self) -> u64 {
         let entry = self.ring.push(Fold::Script, self.protocol);
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);
         entry
+    }
+}
+
+/// The cores that own the keys of an item.
+pub(super) struct Cores {
+    /// The cores of the node, if keys of several run together.
+    count: u16,
+    first: Option<u16>,
+    are_several: bool,
+}
+
+impl Cores {
+    /// None yet; `joined` as [`Host::joined_cores`] says.
+    pub(super) fn of(joined: u16) -> Self {
+        Cores {
+            count: joined,
+            first: None,
+            are_several: false,
+        }
+    }
+
+    /// A key of this slot.
+    pub(super) fn add(&mut self, slot: u16) {
+        if self.count > 1 {
+            let core = core_of(slot, self.count);
+            self.are_several |= *self.first.get_or_insert(core) != core;
+        }
+    }
+
+    /// Whether the item is one of several shards. What names no key may use any.
+    pub(super) fn are_several(&self, may_use_others: bool) -> bool {
+        self.are_several || self.count > 1 && self.first.is_none() && may_use_others
     }
 }

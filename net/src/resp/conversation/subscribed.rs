@@ -8,6 +8,7 @@ use super::super::glob;
 use super::super::host::Host;
 use super::super::message::Kind;
 use super::super::parser::Arguments;
+use super::super::pause::Pause;
 use super::super::pubsub::{NONE_HERE, check_name};
 use super::super::pushes::{Push, Pushes};
 use super::super::reply::{Protocol, Replies};
@@ -38,6 +39,10 @@ pub(super) struct Pauses {
     rests: bool,
     /// Steps of patterns that messages have taken since they had it.
     steps: usize,
+    /// CLIENT PAUSE holds at the node.
+    pub(super) of_node: Option<Pause>,
+    /// It holds the command at the front.
+    pub(super) is_held: bool,
 }
 
 /// What a connection subscribes to, and what waits for it.

@@ -110,7 +110,8 @@ impl Talk {
     /// Whether the next command may be taken without the parser.
     #[inline]
     pub(super) fn allows_shapes(&self) -> bool {
-        self.options.replies.allows_shapes() && !self.is_tracking()
+        let is_paused = self.pauses.of_node.is_some();
+        self.options.replies.allows_shapes() && !self.is_tracking() && !is_paused
     }
 
     /// CLIENT TRACKING and its like.
@@ -146,7 +147,7 @@ impl Talk {
         Passed::Whole
     }
 
-    fn refuse_only_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Passed {
+    pub(super) fn refuse_only_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Passed {
         let mut text = Vec::new();
         write(&mut text);
         self.refuse_only(&text)

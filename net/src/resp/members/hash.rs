@@ -15,6 +15,12 @@ use super::strings::{length_bytes, put_length, take_length};
 /// So many names at once are looked for one by one.
 const FEW_NAMES_MAX: usize = 8;
 
+/// A field and the value that it has now.
+type EditedEntry<'a> = (&'a [u8], Cow<'a, [u8]>);
+
+/// A field and its value.
+type Entry<'a> = (&'a [u8], &'a [u8]);
+
 /// A hash whose bytes were checked.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) struct HashView<'a> {
@@ -42,7 +48,7 @@ impl<'a> HashView<'a> {
     }
 
     /// The fields with their values, in their order.
-    pub(in crate::resp) fn entries(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+    pub(in crate::resp) fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut rest = self.entries;
         std::iter::from_fn(move || {
             let (entry, behind) = split_entry(rest).ok()?;
@@ -84,11 +90,7 @@ impl<'a> HashFinder<'a> {
 }
 
 /// The first entry and the bytes behind it.
-#[expect(
-    clippy::type_complexity,
-    reason = "a field and its value, and the rest"
-)]
-fn split_entry(bytes: &[u8]) -> Result<((&[u8], &[u8]), &[u8]), Corrupt> {
+fn split_entry(bytes: &[u8]) -> Result<(Entry<'_>, &[u8]), Corrupt> {
     let (field_len, rest) = take_length(bytes)?;
     let (value_len, rest) = take_length(rest)?;
     let (field, rest) = rest.split_at_checked(field_len).ok_or(Corrupt)?;
@@ -105,7 +107,7 @@ fn entry_bytes(field: &[u8], value: &[u8]) -> usize {
 pub(in crate::resp) struct HashEdit<'a> {
     flags: u8,
     /// `None` are those that were taken away.
-    fields: Vec<Option<(&'a [u8], Cow<'a, [u8]>)>>,
+    fields: Vec<Option<EditedEntry<'a>>>,
     /// Where each field stands, if many names are asked for.
     places: Option<HashMap<&'a [u8], usize>>,
     count: usize,
@@ -313,6 +315,33 @@ mod tests {
                 assert_eq!(HEAD_BYTES + bytes, flipped.len(), "bit {bit}");
             }
         }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused_and_what_is_read_is_written_as_it_was() {
+        let mut random = 7;
+        let mut read = 0;
+        for _ in 0..200_000 {
+            let count = 1 + number(&mut random) % 3;
+            let mut value = vec![1, 0, 0, 0, u8::try_from(count).expect("few"), 0, 0, 0];
+            for _ in 0..number(&mut random) % 24 {
+                let short = number(&mut random) % 6;
+                let any = number(&mut random) % 256;
+                let byte = if any < 200 { short } else { any };
+                value.push(u8::try_from(byte).expect("a byte"));
+            }
+            let Ok(view) = HashView::read(&value) else {
+                continue;
+            };
+            let mut names: Vec<_> = view.entries().map(|(field, _)| field).collect();
+            names.sort_unstable();
+            names.dedup();
+            // A field that stands twice is written by nobody, and is read as it stands.
+            let edit = HashEdit::begin(Some(view), names.len());
+            assert_eq!(edit.encode().as_deref(), Some(&value[..]));
+            read += 1;
+        }
+        assert!(read > 1_000, "{read}");
     }
 
     #[test]

@@ -69,9 +69,20 @@ fn hostile_lengths_are_refused_in_the_words_of_redis_before_anything_is_reserved
         (b"*a\r\n", "invalid multibulk length"),
         (b"*\r\n", "invalid multibulk length"),
         (b"*1\r\n$-1\r\n", "invalid bulk length"),
-        (b"*1\r\n$1048577\r\n", "invalid bulk length"),
-        (b"*1\r\n$536870912\r\n", "invalid bulk length"),
-        (b"*1\r\n$9223372036854775807\r\n", "invalid bulk length"),
+        (
+            b"*1\r\n$1048577\r\n",
+            "invalid bulk length: 1048577 bytes, and 1048576 is the limit (option value_bytes_max)",
+        ),
+        (
+            b"*1\r\n$536870912\r\n",
+            "invalid bulk length: 536870912 bytes, and 1048576 is the limit \
+             (option value_bytes_max)",
+        ),
+        (
+            b"*1\r\n$9223372036854775807\r\n",
+            "invalid bulk length: 9223372036854775807 bytes, and 1048576 is the limit \
+             (option value_bytes_max)",
+        ),
         (b"*1\r\n$\r\n", "invalid bulk length"),
         (b"*1\r\n*1\r\n", "expected '$', got '*'"),
         (b"*1\r\n:1\r\n", "expected '$', got ':'"),

@@ -13,6 +13,7 @@ pub enum Name {
     Config,
     Copy,
     DbSize,
+    Debug,
     Decr,
     DecrBy,
     Del,

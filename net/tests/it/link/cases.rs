@@ -3,7 +3,7 @@
 use penstock_net::link::frame::LINK_HEADER_BYTES;
 use penstock_net::link::{
     Answer, Begin, Claims, Close, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open,
-    Position, Records, RefusalCode, Refused, Rewind, Rewound, State, UnderWay,
+    Position, Publish, Records, RefusalCode, Refused, Rewind, Rewound, State, UnderWay,
 };
 
 use super::{EPOCH, at, frame, hello, part, welcome, wrote};
@@ -22,6 +22,7 @@ pub fn all() -> Vec<Case> {
         rewinds(),
         headers(),
         heartbeats(),
+        publishes(),
     ]
     .concat()
 }
@@ -355,6 +356,61 @@ fn heartbeats() -> Vec<Case> {
     ]
 }
 
+/// PUBLISH.
+fn publishes() -> Vec<Case> {
+    let publish = one(LinkMessage::Publish(super::publish()));
+    let empty = Publish {
+        channel: b"",
+        payload: b"",
+    };
+    let longest = Publish {
+        channel: &[b'c'; 1024],
+        payload: b"",
+    };
+    let longest = one(LinkMessage::Publish(longest));
+    vec![
+        ("PUBLISH", publish.clone()),
+        (
+            "PUBLISH of nothing to a channel without a name",
+            one(LinkMessage::Publish(empty)),
+        ),
+        ("PUBLISH to a channel of 1024 bytes", longest.clone()),
+        (
+            "PUBLISH to a channel of 1032 bytes",
+            changed(&longest, |f| {
+                f[BODY + 2..BODY + 4].copy_from_slice(&1032u16.to_le_bytes());
+                f.extend([b'c'; 8]);
+            }),
+        ),
+        ("PUBLISH of kind 0", set(&publish, BODY, 0)),
+        ("PUBLISH of kind 2", set(&publish, BODY, 2)),
+        (
+            "PUBLISH with a byte behind its kind",
+            set(&publish, BODY + 1, 1),
+        ),
+        (
+            "PUBLISH with a payload longer than the body",
+            set(&publish, BODY + 4, 99),
+        ),
+        (
+            "PUBLISH with a payload of four gigabytes",
+            changed(&publish, |f| f[BODY + 4..BODY + 8].fill(255)),
+        ),
+        (
+            "PUBLISH that is longer",
+            changed(&publish, |f| f.extend([0; 8])),
+        ),
+        (
+            "PUBLISH with padding",
+            changed(&publish, |f| *f.last_mut().expect("a body") = 1),
+        ),
+        (
+            "PUBLISH without a head",
+            changed(&publish, |f| f.truncate(BODY)),
+        ),
+    ]
+}
+
 /// What a header must not say.
 fn headers() -> Vec<Case> {
     let (beat, open) = (beat(), open());
@@ -363,7 +419,7 @@ fn headers() -> Vec<Case> {
         ("the version before", set(&beat, 5, 1)),
         ("another version", set(&beat, 5, 3)),
         ("kind 0", set(&beat, 6, 0)),
-        ("kind 17", set(&beat, 6, 17)),
+        ("kind 18", set(&beat, 6, 18)),
         ("a reserved byte of the header", set(&beat, 7, 1)),
         ("a length of 40", with_length(beat.clone(), 0, 40)),
         (

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use penstock_scripts::{
-    LoadError, SCRIPT_BYTES_MAX, SCRIPTS_BYTES_MAX, SCRIPTS_MAX, ScriptLimits, ScriptTexts, digest,
+    ENTRY_BYTES, EVALUATED_MAX, LoadError, SCRIPT_BYTES_MAX, SCRIPTS_BYTES_MAX, ScriptLimits,
+    ScriptTexts, digest,
 };
 use penstock_shard::scripts::ScriptEnd;
 
@@ -72,17 +73,29 @@ fn loaded_scripts_stay_and_evaluated_ones_go() {
         let text = format!("return {number}");
         text.clone() + &" ".repeat(SCRIPT_BYTES_MAX - text.len())
     };
-    let count = SCRIPTS_BYTES_MAX / SCRIPT_BYTES_MAX;
+    let count = SCRIPTS_BYTES_MAX / (SCRIPT_BYTES_MAX + ENTRY_BYTES);
     for number in 0..count {
         texts
             .load(filler(number).as_bytes())
             .expect("evaluated scripts make room");
     }
+    // What is left is filled to the last byte.
+    let left = SCRIPTS_BYTES_MAX - count * (SCRIPT_BYTES_MAX + ENTRY_BYTES) - ENTRY_BYTES;
+    let last = " ".repeat(left);
+    texts
+        .load(last.as_bytes())
+        .expect("evaluated scripts make room");
+    assert_eq!(texts.size(), (count + 1, SCRIPTS_BYTES_MAX));
     assert!(!texts.exists(&digest(b"return 'evaluated'")));
-    assert_eq!(texts.load(filler(count).as_bytes()), Err(LoadError::Full));
+    let refused = texts.load(filler(count).as_bytes());
+    let full = LoadError::Full {
+        scripts: count + 1,
+        bytes: SCRIPTS_BYTES_MAX + SCRIPT_BYTES_MAX + ENTRY_BYTES,
+    };
+    assert!(full.to_string().contains(&SCRIPTS_BYTES_MAX.to_string()));
+    assert_eq!(refused, Err(full));
     assert!(texts.exists(&digest(filler(0).as_bytes())));
-    let (scripts, bytes) = texts.size();
-    assert!(scripts <= SCRIPTS_MAX && bytes <= SCRIPTS_BYTES_MAX);
+    assert!(texts.size().1 <= SCRIPTS_BYTES_MAX);
     texts.flush();
     assert_eq!(texts.size(), (0, 0));
 }
@@ -91,14 +104,34 @@ fn loaded_scripts_stay_and_evaluated_ones_go() {
 fn an_evaluated_script_goes_when_it_was_not_used_for_the_longest_time() {
     let texts = Arc::new(ScriptTexts::new());
     let mut core = Client::of(Arc::clone(&texts), ScriptLimits::default());
-    for number in 0..=SCRIPTS_MAX {
+    for number in 0..=EVALUATED_MAX {
         core.value(&format!("return {number}"));
         if number == 1 {
             let mut other = Client::of(Arc::clone(&texts), ScriptLimits::default());
             other.eval_sha(digest(b"return 0"), &[], &[]);
         }
     }
-    assert_eq!(texts.size().0, SCRIPTS_MAX);
+    assert_eq!(texts.size().0, EVALUATED_MAX);
     assert!(texts.exists(&digest(b"return 0")));
     assert!(!texts.exists(&digest(b"return 1")));
+}
+
+#[test]
+fn many_short_scripts_are_loaded_and_push_no_evaluated_one_out() {
+    let texts = Arc::new(ScriptTexts::new());
+    let mut core = Client::of(Arc::clone(&texts), ScriptLimits::default());
+    core.value("return 'evaluated'");
+    for number in 0..2 * EVALUATED_MAX {
+        texts
+            .load(format!("return {number}").as_bytes())
+            .expect("there is room");
+    }
+    assert_eq!(texts.size().0, 2 * EVALUATED_MAX + 1);
+    assert!(texts.exists(&digest(b"return 'evaluated'")));
+    // What was loaded stays, however many come by EVAL alone.
+    for number in 0..=EVALUATED_MAX {
+        core.value(&format!("return 'another', {number}"));
+    }
+    assert_eq!(texts.size().0, 3 * EVALUATED_MAX);
+    assert!(texts.exists(&digest(b"return 0")));
 }

@@ -13,7 +13,7 @@ use penstock_shard::lease::Wish;
 use penstock_shard::replication::receiver::LinkRefusal;
 use tracing::info;
 
-use crate::cluster::leases::{End, LeaseLine, Serving, Swap};
+use crate::cluster::leases::{End, Serving, Swap, line_of_heartbeats};
 use crate::cluster::links::greeting::{Greeted, Ungreeted};
 use crate::cluster::plan::home::{HomeError, PlanHome, StoredPlan, Swapped};
 use crate::cluster::plan::plan_watch::take;
@@ -265,7 +265,7 @@ fn serve(
         let what = format!("heartbeats with node {node} at {}", address.ip());
         shared.complain(&format!("{what} have ended: {cause}"));
     };
-    let mut line = match LeaseLine::new(Arc::clone(&stream), greeted, is_source) {
+    let mut line = match line_of_heartbeats(Arc::clone(&stream), greeted, is_source) {
         Ok(line) => line,
         Err(error) => return complain(&error.to_string()),
     };

@@ -18,7 +18,6 @@
 
 pub(crate) mod failover;
 
-mod line;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -29,20 +28,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_net::link::message::LINK_PARTITIONS;
-use penstock_net::link::{Confirm, Heartbeat, LinkMessage, NodeStart};
+use penstock_net::link::{Confirm, HEARTBEAT_FRAME_BYTES_MAX, Heartbeat, LinkMessage, NodeStart};
 use penstock_shard::Topology;
 use penstock_shard::lease::{Failover, FailoverPlan, LeaseRules, LeaseTable, Wish};
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_storage::version::SLOTS;
 
+use crate::cluster::links::blocking_line::{BlockingLine, LineRules, Outgoing};
+use crate::cluster::links::greeting::Greeted;
 use crate::cluster::plan::file::ClusterFile;
 use crate::cluster::plan::home::Revision;
 use crate::stats::Stats;
 use crate::system::boot_clock::BootClock;
 
-pub(crate) use self::line::LeaseLine;
-use self::line::{LineEnd, Outgoing};
 pub(crate) use self::serving::{End, Serving};
+
+/// The longest wait for a frame: how soon a change of what is claimed leaves, too.
+const LOOK: Duration = Duration::from_millis(20);
+const PIECE_BYTES: usize = 4096;
+
+/// A connection for heartbeats that has proven itself; the dialling side `is_source`.
+fn line_of_heartbeats(
+    stream: Arc<TcpStream>,
+    greeted: Greeted,
+    is_source: bool,
+) -> std::io::Result<BlockingLine> {
+    let rules = LineRules {
+        of: "heartbeats",
+        look: LOOK,
+        piece_bytes: PIECE_BYTES,
+        frame_bytes_max: HEARTBEAT_FRAME_BYTES_MAX,
+    };
+    BlockingLine::new(stream, greeted, is_source, rules)
+}
 
 /// What leases of a node are made from.
 pub(crate) struct LeaseParts {

@@ -8,7 +8,8 @@ use penstock_net::link::{LinkMessage, RefusalCode};
 use penstock_shard::replication::link_set::not_named;
 use penstock_shard::replication::receiver::LinkRefusal;
 
-use crate::cluster::leases::{Connected, LeaseLine, Leases, LineEnd};
+use crate::cluster::leases::{Connected, Leases};
+use crate::cluster::links::blocking_line::{BlockingLine, LineEnd};
 
 /// What a connection is served by.
 pub(crate) struct Serving<'a> {
@@ -40,22 +41,20 @@ impl fmt::Display for End {
         match self {
             End::Over => f.write_str("it is over"),
             End::Silent(grace) => write!(f, "nothing has come for {} ms", grace.as_millis()),
-            End::Line(LineEnd::Refused(refusal)) => f.write_str(&refusal.text),
-            End::Line(LineEnd::RefusedThere(refusal)) => write!(f, "it says: {}", refusal.text),
-            End::Line(LineEnd::Failed(cause)) => f.write_str(cause),
+            End::Line(end) => end.fmt(f),
         }
     }
 }
 
 impl Serving<'_> {
     /// Sends and answers heartbeats until the connection ends.
-    pub(crate) fn serve(&self, connected: Connected, line: &mut LeaseLine) -> End {
+    pub(crate) fn serve(&self, connected: Connected, line: &mut BlockingLine) -> End {
         let end = self.run(connected, line);
         self.leases.disconnect(connected);
         end
     }
 
-    fn run(&self, connected: Connected, line: &mut LeaseLine) -> End {
+    fn run(&self, connected: Connected, line: &mut BlockingLine) -> End {
         let mut heard = Instant::now();
         let mut due = heard;
         let mut told = None;
@@ -93,7 +92,7 @@ impl Serving<'_> {
     }
 
     /// Takes what comes for a moment; how many frames that was.
-    fn take(&self, connected: Connected, line: &mut LeaseLine) -> Result<u64, LineEnd> {
+    fn take(&self, connected: Connected, line: &mut BlockingLine) -> Result<u64, LineEnd> {
         line.receive()?;
         let taken = line.frames(|message, out| match message {
             LinkMessage::Heartbeat(heartbeat) => {

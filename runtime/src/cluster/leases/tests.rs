@@ -16,6 +16,7 @@ use penstock_shard::lease::{Placing, Standing};
 use penstock_shard::replication::receiver::LinkRefusal;
 
 use super::*;
+use crate::cluster::links::blocking_line::LineEnd;
 use crate::cluster::links::greeting::{Greeted, Greeter};
 use crate::cluster::plan::file::Secret;
 use crate::cluster::plan::seen::Seen;
@@ -106,7 +107,7 @@ impl Node {
         self.table().lease_end_us(SHARED, [by]) > self.now_us()
     }
 
-    fn serve(&self, connected: Connected, line: &mut LeaseLine) -> End {
+    fn serve(&self, connected: Connected, line: &mut BlockingLine) -> End {
         let is_named = || self.is_named.load(Ordering::Relaxed);
         let serving = Serving {
             leases: &self.leases,
@@ -145,7 +146,8 @@ fn greeted(one: &Node, other: &Node) -> (Side, Side) {
     std::thread::scope(|scope| {
         let taken = scope.spawn(|| {
             let (stream, _) = listener.accept().expect("accepted");
-            let welcomed = greeter(&other.seen).welcome(&stream, &other.leases.me, |_| true, true);
+            let welcomed =
+                greeter(&other.seen).welcome(&stream, &other.leases.me, |_| true, |_| true);
             let (shard, greeted) = welcomed.expect("proven");
             assert_eq!(shard, HEARTBEAT_SHARD);
             (Arc::new(stream), greeted)
@@ -166,7 +168,7 @@ fn serve<'scope>(
 ) -> ScopedJoinHandle<'scope, End> {
     scope.spawn(move || {
         let peer = greeted.peer;
-        let line = LeaseLine::new(Arc::clone(&stream), greeted, is_source);
+        let line = line_of_heartbeats(Arc::clone(&stream), greeted, is_source);
         let connected = node.leases.connect(&peer, &stream).expect("it is on");
         let end = node.serve(connected, &mut line.expect("a socket"));
         let _ = stream.shutdown(Shutdown::Both);
@@ -312,7 +314,7 @@ fn told_of(name: &str, sent: &[u8]) -> (RefusalCode, String) {
         let side = serve(scope, &other, taken, false);
         (&mut &*stream).write_all(sent).expect("sent");
         outcome = Some(side.join().expect("it does not panic"));
-        let mut line = LeaseLine::new(stream, greeted_here, true).expect("a socket");
+        let mut line = line_of_heartbeats(stream, greeted_here, true).expect("a socket");
         // It is told on the connection, behind what was sent before.
         wait_until("the refusal", || {
             let come = line.receive().and_then(|()| line.frames(|_, _| Ok(())));
@@ -394,8 +396,8 @@ fn numbers_go_on_over_connections_and_begin_anew_with_another_start() {
         claims: Claims::default(),
     };
     let ((stream, mut here), (there, at_other)) = greeted(&one, &other);
-    let mut line = LeaseLine::new(there, at_other, false).expect("a socket");
-    let heard = |connected, number, line: &mut LeaseLine| {
+    let mut line = line_of_heartbeats(there, at_other, false).expect("a socket");
+    let heard = |connected, number, line: &mut BlockingLine| {
         one.leases
             .heard(connected, &heartbeat(number), line.outgoing());
     };

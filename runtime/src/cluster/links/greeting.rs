@@ -9,8 +9,8 @@ use penstock_net::link::frame::{
     LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame, write_link_frame,
 };
 use penstock_net::link::{
-    Channel, HEARTBEAT_SHARD, LinkFault, LinkFrame, LinkHeader, LinkMessage, LinkReceived,
-    NodeName, RefusalCode, Refused,
+    Channel, LinkFault, LinkFrame, LinkHeader, LinkMessage, LinkReceived, NodeName, RefusalCode,
+    Refused,
 };
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
@@ -366,13 +366,14 @@ impl Greeter<'_> {
     }
 
     /// Answers the greeting of a source. Returns the source and the shard of this node that the
-    /// source wants, or [`HEARTBEAT_SHARD`]. Only nodes that the cluster's file names are let in.
+    /// source wants, or one beyond them that this node `takes` for a connection of another kind.
+    /// Only nodes that the cluster's file names are let in.
     pub(crate) fn welcome(
         &self,
         stream: &TcpStream,
         me: &Introduction,
         is_named: impl Fn(u8) -> bool,
-        takes_heartbeats: bool,
+        takes: impl Fn(u16) -> bool,
     ) -> Result<(u16, Greeted), Ungreeted> {
         let secret = self.secret;
         let mut line = Line::new(stream, self.patience)?;
@@ -389,7 +390,7 @@ impl Greeter<'_> {
             _ => 0,
         };
         // One that there is not is refused as another destination.
-        let is_there = wanted < me.shards || (takes_heartbeats && wanted == HEARTBEAT_SHARD);
+        let is_there = wanted < me.shards || takes(wanted);
         let shard = if is_there { wanted } else { 0 };
         let mut accepting =
             Accepting::new(Introduction { shard, ..*me }, channel).up_to(highest_offered());
@@ -493,7 +494,7 @@ mod tests {
             let (stream, _) = listener.accept().expect("accepted");
             let is_named = |node| node < 9;
             greeter(&secrets.1, &there)
-                .welcome(&stream, &destination, is_named, false)
+                .welcome(&stream, &destination, is_named, |_| false)
                 .map(|(shard, greeted)| (shard, greeted.peer))
         });
         let stream = TcpStream::connect(address).expect("connected");

@@ -16,7 +16,7 @@ use crate::cluster::plan::judge::{Refusal, judge};
 use crate::cluster::plan::kept_plan::keep;
 use crate::cluster::plan::renewing::renewals;
 use crate::cluster::plan::wished::renewed;
-use crate::cluster::{Delivery, NodePlan, RETRY, Reread, Shared, dial};
+use crate::cluster::{Delivery, NodePlan, RETRY, Reread, Shared, dial, relay};
 use crate::stats::{FailoverInForce, PlanInForce, RefusalReason};
 
 /// A home that has not answered for so long is told of.
@@ -26,6 +26,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Between two looks at how often this node has started in the generations of what it writes.
 const RENEWAL: Duration = Duration::from_secs(1);
+
+/// The thread that connects to each node.
+type Dialed = BTreeMap<u8, JoinHandle<()>>;
 
 /// What the thread knows of the home.
 struct Seen {
@@ -56,10 +59,14 @@ pub(in crate::cluster) fn watch(
         is_silence_told: false,
         is_gone: false,
     };
-    let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
+    let mut dialing: Dialed = BTreeMap::new();
+    let mut relaying: Dialed = BTreeMap::new();
     let mut looked_at = Instant::now();
     while !shared.is_over.load(Ordering::Relaxed) {
-        keep_dialing(shared, &mut dialing);
+        keep_dialing(shared, &mut dialing, ("penstock-dial", dial));
+        if shared.relay.is_on() {
+            keep_dialing(shared, &mut relaying, ("penstock-relay", relay::dial));
+        }
         let is_asked = reread.take();
         let before = shared.file();
         let looked = look(home.as_mut(), &seen, is_asked);
@@ -96,7 +103,7 @@ pub(in crate::cluster) fn watch(
             Err(_) => std::thread::sleep(seen.pause()),
         }
     }
-    for thread in dialing.into_values() {
+    for thread in dialing.into_values().chain(relaying.into_values()) {
         let _ = thread.join();
     }
 }
@@ -287,8 +294,12 @@ fn keep_plan(plan: &NodePlan, text: &str) {
     }
 }
 
-/// Keeps a thread for each other node of the plan. That of a node that left has ended.
-fn keep_dialing(shared: &Arc<Shared>, dialing: &mut BTreeMap<u8, JoinHandle<()>>) {
+/// Keeps a thread of this name for each other node of the plan. That of a node that left has ended.
+fn keep_dialing(
+    shared: &Arc<Shared>,
+    dialing: &mut Dialed,
+    (name, dial): (&str, fn(&Arc<Shared>, u8)),
+) {
     dialing.retain(|_, thread| !thread.is_finished());
     for node in &shared.file().nodes {
         let number = node.number;
@@ -297,7 +308,7 @@ fn keep_dialing(shared: &Arc<Shared>, dialing: &mut BTreeMap<u8, JoinHandle<()>>
         }
         let dials = Arc::clone(shared);
         let spawned = std::thread::Builder::new()
-            .name("penstock-dial".into())
+            .name(name.into())
             .spawn(move || dial(&dials, number));
         match spawned {
             Ok(thread) => drop(dialing.insert(number, thread)),

@@ -4,6 +4,7 @@
 //! name.
 
 mod certificates;
+mod channels;
 mod encrypted;
 mod etcd;
 mod export;

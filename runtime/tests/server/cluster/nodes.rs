@@ -387,6 +387,11 @@ sync = [{}]
     /// Starts a node as a build that offers no higher version of links than this one: a process of
     /// this binary, which is told by variables what it serves.
     pub fn start_earlier(&self, node: u8, links_up_to: u16) -> Server {
+        self.start_earlier_with(node, links_up_to, &[])
+    }
+
+    /// The same with more options.
+    pub fn start_earlier_with(&self, node: u8, links_up_to: u16, more: &[&str]) -> Server {
         let this = std::env::current_exe()
             .expect("known")
             .display()
@@ -394,7 +399,7 @@ sync = [{}]
         let mut serve = program(&this);
         serve.args(["--exact", EARLIER_BUILD, "--ignored", "--nocapture"]);
         serve.env(LINKS_UP_TO, links_up_to.to_string());
-        let words = self.words(&self.plan_in("cluster.toml"), node, &[]);
+        let words = self.words(&self.plan_in("cluster.toml"), node, more);
         for option in words.chunks(2) {
             let name = option[0].trim_start_matches('-').replace('-', "_");
             serve.env(format!("PENSTOCK_{}", name.to_uppercase()), &option[1]);

@@ -19,16 +19,16 @@ use crate::resp::Talk;
 const OF_ONE: &str = "{b}stock";
 const OF_TWO: &str = "{a}stock";
 
-struct Nodes {
-    cluster: Cluster,
-    servers: Vec<Server>,
-    resp: [SocketAddr; 3],
+pub(super) struct Nodes {
+    pub(super) cluster: Cluster,
+    pub(super) servers: Vec<Server>,
+    pub(super) resp: [SocketAddr; 3],
     /// The first port of the cores of each; 0 is none.
     base: [u16; 3],
 }
 
 /// Three nodes: the first writes the lower half, the second the upper one, the third holds all.
-fn start(name: &str) -> Nodes {
+pub(super) fn start(name: &str) -> Nodes {
     start_with(name, [0; 3])
 }
 
@@ -401,7 +401,7 @@ fn finds_its_way_with_redis_py(nodes: &Nodes) {
     assert!(ran.status.success(), "{said}");
 }
 
-fn stop(nodes: Nodes) {
+pub(super) fn stop(nodes: Nodes) {
     nodes.servers.into_iter().for_each(Server::stop);
     nodes.cluster.has_lost_nothing();
 }

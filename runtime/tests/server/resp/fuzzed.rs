@@ -282,7 +282,7 @@ fn replies_to_what_comes_by_chance_are_those_of_valkey() {
 
 /// A million commands and 100,000 programs.
 #[test]
-#[ignore = "takes a quarter of an hour"]
+#[ignore = "takes five minutes"]
 fn a_million_replies_to_what_comes_by_chance_are_those_of_valkey() {
     let budget = |seed| Budget {
         seed,

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::announced::ANNOUNCED;
 use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
 use super::hash_table::HASH_TABLE;
+use super::pausing::{PAUSE_TABLE, PAUSED};
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
 use super::tracking_table::{TRACKED, TRACKING_TABLE};
@@ -52,6 +54,7 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
     let lines = lines.chain(HASH_TABLE.lines());
     let lines = lines.chain(ZSET_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
+    let lines = lines.chain(PAUSE_TABLE.lines());
     let lines = lines.chain(TRACKING_TABLE.lines());
     let lines = lines.chain(TABLE.lines());
     let lines = lines.filter(|line| !line.is_empty());
@@ -210,6 +213,10 @@ fn messages_are_those_of_valkey_byte_by_byte() {
             ("3", MESSAGES),
             ("2", &restricted),
             ("3", TRACKED),
+            ("2", PAUSED),
+            ("3", PAUSED),
+            ("2", ANNOUNCED),
+            ("3", ANNOUNCED),
         ];
         for (protocol, lines) in lines {
             let theirs = answers(peer.address, protocol, lines);

@@ -224,3 +224,32 @@ fn a_script_that_is_refused_the_value_of_a_change_under_way_is_told_so_and_the_s
     });
     assert_eq!(talk.ask(&["STRLEN", "k17"]), ":1048576\r\n");
 }
+
+#[test]
+fn a_command_that_no_script_here_may_call_is_named() {
+    let resp = start("resp-script-names", &["--shards", "1"]);
+    let mut talk = Talk::with(resp.address);
+    for name in [
+        "KEYS",
+        "SCAN",
+        "RANDOMKEY",
+        "DBSIZE",
+        "FLUSHALL",
+        "INFO",
+        "CONFIG",
+    ] {
+        let call = match name {
+            "KEYS" => "return redis.call('KEYS', '*')".to_string(),
+            "SCAN" => "return redis.call('SCAN', '0')".to_string(),
+            "CONFIG" => "return redis.call('CONFIG', 'GET', 'save')".to_string(),
+            name => format!("return redis.call('{name}')"),
+        };
+        let refused = talk.ask(&["EVAL", &call, "0"]);
+        let text = format!("-ERR {name} is not supported in scripts here: ");
+        assert!(refused.starts_with(&text), "{refused}");
+    }
+    let refused = talk.ask(&["EVAL", "return redis.call('WATCH', 'k')", "0"]);
+    let text = "-ERR This Valkey command is not allowed from script";
+    assert!(refused.starts_with(text), "{refused}");
+    resp.server.stop();
+}

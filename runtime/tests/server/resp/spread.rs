@@ -9,9 +9,9 @@ use super::{Talk, encode, folder, start};
 use crate::command::command;
 use crate::process::Server;
 
-const ACCOUNTS: usize = 30;
-const MONEY: i64 = 1_000;
-const PAYERS: usize = 4;
+pub(super) const ACCOUNTS: usize = 30;
+pub(super) const MONEY: i64 = 1_000;
+pub(super) const PAYERS: usize = 4;
 /// Payments that are acknowledged before the server is killed.
 const PAID_MIN: usize = 300;
 const ROUNDS: usize = 3;
@@ -34,7 +34,7 @@ fn serve(data: &Path, address: SocketAddr) -> Server {
 }
 
 /// Pays until the server is gone: how many payments were acknowledged, and how many asked for.
-fn pay(address: SocketAddr, payer: usize, paid: &AtomicUsize) -> [i64; 2] {
+pub(super) fn pay(address: SocketAddr, payer: usize, paid: &AtomicUsize) -> [i64; 2] {
     let mut talk = Talk::with(address);
     let moves = format!("moves:{payer}");
     for number in 0..i64::MAX {
@@ -81,7 +81,7 @@ fn ask_together(talk: &mut Talk, commands: &[&[&str]]) -> String {
     String::from_utf8(last).expect("text")
 }
 
-fn number(talk: &mut Talk, key: &str) -> i64 {
+pub(super) fn number(talk: &mut Talk, key: &str) -> i64 {
     let reply = talk.ask(&["GET", key]);
     let text = reply.split("\r\n").nth(1).unwrap_or_default();
     if text.is_empty() {

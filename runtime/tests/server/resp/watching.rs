@@ -281,3 +281,47 @@ fn watches_end_with_unwatch_discard_exec_and_reset() {
     assert_eq!(a.ask(&["EXEC"]), "*-1\r\n");
     resp.server.stop();
 }
+
+#[test]
+fn as_many_keys_can_be_watched_as_exec_judges_however_long_they_are() {
+    let resp = start("resp-watch-many", &["--shards", "1"]);
+    let (mut a, mut b) = (Talk::with(resp.address), Talk::with(resp.address));
+    let keys: Vec<String> = (0..255).map(|it| format!("{it:0>1000}")).collect();
+    for changed in [None, Some(0), Some(100), Some(254)] {
+        for part in keys.chunks(50) {
+            let words: Vec<&str> = part.iter().map(String::as_str).collect();
+            assert_eq!(a.ask(&[&["WATCH"], &words[..]].concat()), "+OK\r\n");
+        }
+        let more = a.ask(&["WATCH", "one more"]);
+        assert_eq!(more, "-ERR 256 keys; at most 255 can be watched\r\n");
+        if let Some(changed) = changed {
+            assert_eq!(b.ask(&["SET", &keys[changed], "v"]), "+OK\r\n");
+        }
+        assert_eq!(a.ask(&["MULTI"]), "+OK\r\n");
+        assert_eq!(a.ask(&["SET", &keys[7], "w"]), "+QUEUED\r\n");
+        let expected = match changed {
+            None => "*1\r\n+OK\r\n",
+            Some(_) => "*-1\r\n",
+        };
+        assert_eq!(a.ask(&["EXEC"]), expected, "{changed:?}");
+    }
+    resp.server.stop();
+    let frames = ["--frame-bytes-max", "64KiB", "--value-bytes-max", "16KiB"];
+    let options = [&["--shards", "1"][..], &frames].concat();
+    let resp = start("resp-watch-short-frames", &options);
+    let mut a = Talk::with(resp.address);
+    let words: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let refused = a.ask(&[&["WATCH"], &words[..50]].concat());
+    let text = "-ERR watched keys take 51050 bytes, and 16384 is the limit: ";
+    assert!(refused.starts_with(text), "{refused}");
+    assert_eq!(a.ask(&[&["WATCH"], &words[..16]].concat()), "+OK\r\n");
+    assert_eq!(a.ask(&["MULTI"]), "+OK\r\n");
+    let value = "v".repeat(16 << 10);
+    for _ in 0..3 {
+        assert_eq!(a.ask(&["SET", "k", &value]), "+QUEUED\r\n");
+    }
+    let refused = a.ask(&["EXEC"]);
+    let text = "-EXECABORT Transaction discarded because its commands and watched keys take ";
+    assert!(refused.starts_with(text), "{refused}");
+    resp.server.stop();
+}

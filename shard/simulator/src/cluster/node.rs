@@ -362,6 +362,7 @@ impl Node {
             mailed_items_max: 1_024,
             memory_max: 0,
             hash_seed: self.hash_seed,
+            takes_several_shards: false,
             cluster: Some(ClusterConfig {
                 links: LinkSetConfig {
                     me: self.introduction(setting, shard),

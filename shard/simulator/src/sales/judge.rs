@@ -20,7 +20,7 @@ impl Sales {
             Executed::Unknown if status != Status::TokenTooOld => Outcome::Unknown,
             Executed::No | Executed::Unknown => Outcome::NotExecuted,
         };
-        let token_ms = self.sales[sale].token.time_ms();
+        let token_ms = self.tries[number].token_ms;
         match status {
             Status::Ok => {
                 let is_replayed = item.head.flags & ITEM_FLAG_REPLAYED != 0;

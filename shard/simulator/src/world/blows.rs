@@ -90,21 +90,15 @@ impl World {
                 let link = self.clients[0].link.expect("all are connected");
                 self.send_page(0, link);
             }
-            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_sales_left() => {
-                self.look_at_sales();
-            }
-            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_holds_left() => {
-                self.look_at_holds();
-            }
-            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_banks_left() => {
-                self.look_at_banks();
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_others_left() => {
+                self.look_at_others();
             }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
                 self.looked_at = 0;
-                self.sales_looked = 0;
+                self.looked = <_>::default();
                 self.look_at_holds_again();
-                self.banks_looked = 0;
+                self.look_at_visits_again();
                 self.enter(Phase::Last);
                 self.stop();
             }
@@ -271,6 +265,24 @@ impl World {
         self.send_batch(link, AckLevel::Disk, plans);
     }
 
+    /// Whether the last look has not read all keys that have judges of their own.
+    fn has_others_left(&self) -> bool {
+        self.has_sales_left()
+            || self.has_holds_left()
+            || self.has_banks_left()
+            || self.has_visits_left()
+    }
+
+    /// Reads some of them.
+    fn look_at_others(&mut self) {
+        match () {
+            () if self.has_sales_left() => self.look_at_sales(),
+            () if self.has_holds_left() => self.look_at_holds(),
+            () if self.has_banks_left() => self.look_at_banks(),
+            () => self.look_at_visits(),
+        }
+    }
+
     fn strike(&mut self, blow: Blow) {
         self.trace.fold(&[self.issued as u64, 0xB10]);
         let live: Vec<usize> = self
@@ -386,6 +398,9 @@ impl World {
         }
         if let Some(transactions) = &mut self.transactions {
             transactions.finish()?;
+        }
+        if let Some(visiting) = &mut self.visiting {
+            visiting.visits.finish()?;
         }
         linear::check(&self.oracle)
     }

@@ -105,6 +105,9 @@ impl World {
     }
 
     pub(super) fn client(&mut self, client: usize) -> Step {
+        if self.is_visitor(client) {
+            return self.visit(client);
+        }
         match self.clients[client].link {
             None => {
                 let is_served = self.node.as_ref().is_some_and(|node| !node.is_stopping);
@@ -581,6 +584,10 @@ impl World {
         let Some(client) = state.client else {
             return Ok(());
         };
+        if let Some(reached) = self.reach_visitor(link, &bytes) {
+            return reached;
+        }
+        let state = &mut self.links[link];
         state.buffer.extend_from_slice(&bytes);
         let buffer = std::mem::take(&mut state.buffer);
         let mut start = 0;
@@ -665,8 +672,8 @@ impl World {
                     self.answer_hold(number, &item)?;
                     continue;
                 }
-                Asked::Question(number) => {
-                    self.answer_question(number, &item)?;
+                other => {
+                    self.answer_other(other, &item)?;
                     continue;
                 }
             };
@@ -694,6 +701,23 @@ impl World {
             self.links[link].outstanding.remove(&request);
         }
         Ok(())
+    }
+
+    fn answer_other(&mut self, asked: Asked, item: &ReplyItem<'_>) -> Step {
+        match asked {
+            Asked::Question(number) => self.answer_question(number, item),
+            Asked::Act(number) => self.answer_act(number, item),
+            Asked::Look(at) => self.answer_look(at, item),
+            other => Err(format!("{other:?} is answered by no item")),
+        }
+    }
+
+    fn lose_other(&mut self, asked: Asked) {
+        match asked {
+            Asked::Question(number) => self.lose_question(number),
+            Asked::Visit(visitor) => self.lose_visit(visitor),
+            _ => {}
+        }
     }
 
     /// An answer that waited for nothing and nobody tells how long the server took.
@@ -764,8 +788,8 @@ impl World {
                     self.lose_hold(number);
                     continue;
                 }
-                Asked::Question(number) => {
-                    self.lose_question(number);
+                other => {
+                    self.lose_other(other);
                     continue;
                 }
             };

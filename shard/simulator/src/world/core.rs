@@ -19,6 +19,7 @@ impl World {
         if let Err(wrong) = core.judge_time(now) {
             self.failure = Some(format!("shard {shard}: {wrong}"));
         }
+        self.tell_readers();
         self.turn_soon(shard);
         consumed
     }
@@ -65,6 +66,9 @@ impl World {
         let timely = core.judge_time(now);
         let deadline_us = core.shard.deadline_us(now);
         timely.map_err(|wrong| format!("shard {shard}: {wrong}"))?;
+        self.tell_readers();
+        let node = self.node.as_mut().expect("it runs");
+        let core = &mut node.cores[shard];
         // What is carried out steps the shard over a new outbox.
         let mut outbox = std::mem::take(&mut core.outbox);
         let world = &mut *self;
@@ -102,6 +106,9 @@ impl World {
         let (true, Some(session)) = (self.is_run(run), session) else {
             return;
         };
+        if self.deliver_visitor(link) {
+            return;
+        }
         let bytes = std::mem::take(&mut self.links[link].inbound);
         if bytes.is_empty() {
             return;
@@ -125,6 +132,9 @@ impl World {
         let state = &mut node.cores[shard].shard;
         state.take_output(now, session, &mut bytes);
         let is_finished = state.front().is_finished(session);
+        if self.answered_visitor(link, &bytes) {
+            return;
+        }
         if !bytes.is_empty() {
             self.trace.fold_bytes(&bytes);
             if self.links[link].is_abandoned {
@@ -132,17 +142,21 @@ impl World {
                 return;
             }
             self.links[link].output_us.get_or_insert(now.us);
-            let pieces = self.pieces(bytes);
-            for piece in pieces {
-                let delay_us = self.delay();
-                let state = &mut self.links[link];
-                state.client_us = state.client_us.max(now.us + delay_us);
-                let when_us = state.client_us;
-                self.at(when_us, Event::ToClient { link, bytes: piece });
-            }
+            self.send_to_client(link, bytes);
         }
         if is_finished {
             self.close_at_server(link);
+        }
+    }
+
+    pub(super) fn send_to_client(&mut self, link: usize, bytes: Vec<u8>) {
+        let pieces = self.pieces(bytes);
+        for piece in pieces {
+            let delay_us = self.delay();
+            let state = &mut self.links[link];
+            state.client_us = state.client_us.max(self.now_us + delay_us);
+            let when_us = state.client_us;
+            self.at(when_us, Event::ToClient { link, bytes: piece });
         }
     }
 
@@ -154,6 +168,7 @@ impl World {
             ..
         } = self.links[link];
         self.links[link].is_closed = true;
+        self.end_visit(link);
         if let Some(session) = session
             && self.is_run(run)
         {

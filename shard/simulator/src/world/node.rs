@@ -293,6 +293,7 @@ impl World {
             memory_max: 0,
             token_horizon_ms: self.token_horizon_ms,
             hash_seed: self.hash_seed,
+            takes_several_shards: false,
             cluster: None,
             snapshots: SnapshotPolicy {
                 log_bytes: self.plan.snapshot_bytes,
@@ -410,8 +411,7 @@ impl World {
         }
     }
 
-    /// Sets aside spares that have rotted, removes those that nobody needs, and deals the others
-    /// out.
+    /// Sets rotted spares aside, removes those that nobody needs, and deals the others out.
     fn supply_spares(
         &mut self,
         files: &mut Files,
@@ -477,7 +477,10 @@ impl World {
         }
     }
 
-    fn serve(&mut self, cores: Vec<Core>) {
+    fn serve(&mut self, mut cores: Vec<Core>) {
+        if let Some(visiting) = &mut self.visiting {
+            visiting.starts(&mut cores);
+        }
         self.was_clean = false;
         self.run += 1;
         self.taken_over = 0;
@@ -592,6 +595,7 @@ impl World {
         for link in 0..self.links.len() {
             if !self.links[link].is_closed {
                 self.links[link].is_closed = true;
+                self.end_visit(link);
                 let delay_us = if is_silent {
                     self.network.within(1_000, 500_000)
                 } else {

@@ -105,7 +105,7 @@ impl World {
     /// Whether the last look has not made all of its tries.
     pub(super) fn has_sales_left(&self) -> bool {
         let sales = self.sales.as_ref();
-        sales.is_some_and(|sales| self.sales_looked < sales.looks())
+        sales.is_some_and(|sales| self.looked.sales < sales.looks())
     }
 
     /// Sends the next tries of the last look, so few that no queue may be full.
@@ -114,9 +114,9 @@ impl World {
             return;
         };
         let mut tries = Vec::new();
-        while tries.len() < 4 && self.sales_looked < sales.looks() {
-            tries.push(sales.look(self.sales_looked, |slot| self.moment(slot)));
-            self.sales_looked += 1;
+        while tries.len() < 4 && self.looked.sales < sales.looks() {
+            tries.push(sales.look(self.looked.sales, |slot| self.moment(slot)));
+            self.looked.sales += 1;
         }
         self.sales = Some(sales);
         let link = self.clients[0].link.expect("all are connected");

@@ -54,7 +54,7 @@ impl World {
     /// Whether the last look has not read all keys of transactions.
     pub(super) fn has_banks_left(&self) -> bool {
         let transactions = self.transactions.as_ref();
-        transactions.is_some_and(|it| self.banks_looked < it.looks())
+        transactions.is_some_and(|it| self.looked.banks < it.looks())
     }
 
     /// Reads the next keys of the last look, so few that no queue may be full.
@@ -63,9 +63,9 @@ impl World {
             return;
         };
         let mut questions = Vec::new();
-        while questions.len() < 4 && self.banks_looked < transactions.looks() {
-            questions.push(transactions.look(self.banks_looked, self.now_us));
-            self.banks_looked += 1;
+        while questions.len() < 4 && self.looked.banks < transactions.looks() {
+            questions.push(transactions.look(self.looked.banks, self.now_us));
+            self.looked.banks += 1;
         }
         let link = self.clients[0].link.expect("all are connected");
         self.send_questions(link, questions);

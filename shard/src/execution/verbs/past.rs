@@ -79,12 +79,7 @@ pub(super) fn get_at<P: Blocks>(
     }
     // Another operation's read of this place was checked for the newest version. One for this
     // version that brought another one was answered CORRUPT when it ended.
-    let part = context
-        .brought
-        .filter(|&(place, _)| place == kept.place)
-        .and_then(|(_, bytes)| PartView::read(bytes.get(in_block(kept.place)..)?).ok())
-        .filter(|part| (part.version(), part.slot()) == (kept.version, slot));
-    let Some(part) = part else {
+    let Some(part) = part_brought(context, &kept) else {
         let cold = Cold {
             slot,
             hash: key.at.hash,
@@ -120,6 +115,16 @@ pub(super) fn get_at<P: Blocks>(
         gate: key.lsn,
         status: Status::Ok,
     }
+}
+
+/// The part of a kept version, if it is what the operation waited for.
+fn part_brought<'a>(context: &Context<'a>, kept: &KeptVersion) -> Option<PartView<'a>> {
+    let brought = context.brought.filter(|&(place, _)| place == kept.place);
+    let part = brought.and_then(|(_, bytes)| {
+        let bytes = bytes.get(in_block(kept.place)..)?;
+        PartView::read(bytes).ok()
+    });
+    part.filter(|part| (part.version(), part.slot()) == (kept.version, context.slot))
 }
 
 /// Answers with the versions that are kept.

@@ -5,26 +5,37 @@
 
 use std::cell::Cell;
 
+use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::refusal::Refusal;
+use penstock_net::request::Verb;
 use penstock_net::resp::{
     Eval, Evals, KeyRead, KeySeen, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies,
     SCRIPT_KEYS_MAX, Staged, Unread, for_each_named_key, protocol_of, run_queued,
 };
-use penstock_net::script::{ScriptAccess, ScriptName, ScriptRequest};
+use penstock_net::script::{ScriptAccess, ScriptName, ScriptReach, ScriptRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::version::Version;
+use penstock_storage::if_planted;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Found, Store};
 
+use crate::accounts::answers::Asked;
+use crate::joint::Joint;
 use crate::publisher::{Publisher, SCRIPT_STEPS_MAX};
 use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts, Spent};
 use crate::setup::Setup;
 
 use super::{Cold, Key, KeyHash, stored};
 
+/// What a script is counted as: the APPLY that it becomes.
+pub(crate) const ASKED: Asked = Asked::Verb(Verb::Apply);
+/// Why a script is BUSY that publishes.
+pub(crate) const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not \
+    taken leave no room for those of this script";
 /// A longer buffer for replies is given back.
 const REPLY_KEPT_BYTES: usize = 64 << 10;
 
@@ -74,6 +85,8 @@ pub(crate) enum Wants {
     Slot(u16),
     /// A key that this shard does not have.
     Elsewhere(Refusal),
+    /// The same, and it may run on keys of several shards.
+    Shards,
 }
 
 /// What runs, and its bounds.
@@ -86,6 +99,8 @@ pub(crate) struct Running<'a> {
     pub(crate) reply_bytes_max: usize,
     /// Where it publishes.
     pub(crate) publisher: Option<&'a dyn Publisher>,
+    /// Slots that are claimed.
+    pub(crate) joint: &'a Joint,
 }
 
 /// The buffer that one script after the other writes its reply into.
@@ -140,6 +155,16 @@ impl<'a> Reach<'a> {
             Reach::Shard(_) => Err(Refusal::CrossShard { first, second }),
         }
     }
+
+    /// Whether a script may run on keys of several shards.
+    pub(crate) fn may_join(self, request: &ScriptRequest<'_>) -> bool {
+        match self {
+            Reach::Slot => false,
+            Reach::Shard(setup) => {
+                request.reach() == ScriptReach::Shards && setup.config().takes_several_shards
+            }
+        }
+    }
 }
 
 /// Runs a script, or commands, on the store. The reply is appended to `reply`. Commands need no
@@ -157,22 +182,83 @@ pub(crate) fn run<P: Blocks>(
         value_bytes_max,
         reply_bytes_max,
         publisher,
+        joint,
     } = running;
     let now_us = store.data().clock().time_us();
     let time_us = request.time_us().unwrap_or(now_us).max(1);
-    let mut staged = Staged::new(time_us, value_bytes_max, request.access());
     let mut keys = StoreKeys {
         store,
         hash,
         request,
-        publisher,
-        published_steps: 0,
+        received: Received::new(publisher),
         slot: request.slot(),
         reach,
+        joint,
         wants: None,
         newest: None,
         used: Vec::new(),
     };
+    let bounds = Bounds {
+        time_us,
+        value_bytes_max,
+        reply_bytes_max,
+        spent: request.spent(),
+    };
+    let ended = run_on(scripts, request, bounds, &mut keys, reply);
+    assert!(
+        (ended.end == ScriptEnd::Stopped) == keys.wants.is_some(),
+        "a script is stopped by what it wants, and by nothing else: {:?}, {:?}",
+        ended.end,
+        keys.wants
+    );
+    RanScript {
+        may_run_again: ended.may_run_again,
+        spent: request.spent().and(ended.spent),
+        end: ended.end,
+        staged: ended.staged,
+        wants: keys.wants,
+        newest: keys.newest,
+        time_us,
+        used: keys.used,
+    }
+}
+
+/// The time and the bounds of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    /// In unix microseconds.
+    pub(crate) time_us: u64,
+    pub(crate) value_bytes_max: usize,
+    pub(crate) reply_bytes_max: usize,
+    /// What its scripts have taken in earlier runs.
+    pub(crate) spent: Spent,
+}
+
+/// How a run has ended.
+pub(crate) struct Ended {
+    pub(crate) end: ScriptEnd,
+    pub(crate) staged: Staged,
+    /// What its scripts have taken in this run.
+    pub(crate) spent: Spent,
+    /// Whether the interpreter lets the item run again.
+    pub(crate) may_run_again: bool,
+}
+
+/// Runs a script, or commands, on these keys. The reply is appended to `reply`.
+pub(crate) fn run_on(
+    scripts: Option<&mut dyn Scripts>,
+    request: &ScriptRequest<'_>,
+    bounds: Bounds,
+    keys: &mut dyn KeySource,
+    reply: &mut Vec<u8>,
+) -> Ended {
+    let Bounds {
+        time_us,
+        value_bytes_max,
+        reply_bytes_max,
+        spent: spent_before,
+    } = bounds;
+    let mut staged = Staged::new(time_us, value_bytes_max, request.access());
     let mut interpreter = Interpreter {
         scripts,
         reply_bytes_max,
@@ -185,10 +271,10 @@ pub(crate) fn run<P: Blocks>(
                 (request.keys().collect(), request.arguments().collect());
             let run = (script, &declared[..], &arguments[..]);
             let protocol = protocol_of(request);
-            interpreter.run(run, protocol, (&mut staged, &mut keys), reply)
+            interpreter.run(run, protocol, (&mut staged, keys), reply)
         }
         ScriptName::Commands | ScriptName::Command => {
-            let all = (&mut staged, &mut keys as &mut dyn KeySource);
+            let all = (&mut staged, keys);
             match run_queued(request, reply_bytes_max, all, &mut interpreter, reply) {
                 Ok(QueuedEnd::Done) => ScriptEnd::Answered,
                 Ok(QueuedEnd::Void) => ScriptEnd::Failed,
@@ -196,22 +282,77 @@ pub(crate) fn run<P: Blocks>(
             }
         }
     };
-    assert!(
-        (end == ScriptEnd::Stopped) == keys.wants.is_some(),
-        "a script is stopped by what it wants, and by nothing else: {end:?}, {:?}",
-        keys.wants
-    );
-    let spent = request.spent().and(interpreter.spent.get());
+    let spent = interpreter.spent.get();
+    let all = spent_before.and(spent);
     let scripts = interpreter.scripts;
-    RanScript {
-        may_run_again: scripts.is_none_or(|scripts| scripts.may_run_again(spent)),
+    Ended {
+        may_run_again: scripts.is_none_or(|scripts| scripts.may_run_again(all)),
         spent,
         end,
         staged,
-        wants: keys.wants,
-        newest: keys.newest,
-        time_us,
-        used: keys.used,
+    }
+}
+
+/// Why the changes of a script are too many for one record, if they are.
+pub(crate) fn too_much_of(staged: &Staged) -> Option<String> {
+    let (changed, effects) = (staged.changed(), staged.effects());
+    if changed > APPLY_KEYS_MAX {
+        Some(format!(
+            "ERR nothing was executed: {changed} keys would change together, and \
+             {APPLY_KEYS_MAX} is the limit"
+        ))
+    } else if effects > MANY_INSTRUCTIONS_MAX {
+        Some(format!(
+            "ERR nothing was executed: the changes are {effects} effects on keys (a value with an \
+             expiry is two), and {MANY_INSTRUCTIONS_MAX} is the limit"
+        ))
+    } else {
+        None
+    }
+}
+
+/// Why a script may not use a key that it has not declared, if so.
+pub(crate) fn is_undeclared(request: &ScriptRequest<'_>, key: &[u8]) -> Option<&'static str> {
+    let is_it =
+        request.uses_declared_keys_alone() && request.keys().all(|declared| declared != key);
+    is_it.then_some("NOPERM a script of a user with rights uses the keys that it names")
+}
+
+/// Who receives what a run publishes.
+pub(crate) struct Received<'a> {
+    publisher: Option<&'a dyn Publisher>,
+    /// Steps of patterns that its messages have taken.
+    steps: usize,
+}
+
+impl<'a> Received<'a> {
+    pub(crate) fn new(publisher: Option<&'a dyn Publisher>) -> Self {
+        Received {
+            publisher,
+            steps: 0,
+        }
+    }
+
+    /// How many times a message to a channel would be received.
+    pub(crate) fn by(
+        &mut self,
+        request: &ScriptRequest<'_>,
+        channel: &[u8],
+    ) -> Result<usize, String> {
+        if request.uses_declared_keys_alone() {
+            return Err("NOPERM a script of a user with rights publishes nothing".to_string());
+        }
+        let Some(publisher) = self.publisher else {
+            return Ok(0);
+        };
+        if self.steps >= SCRIPT_STEPS_MAX {
+            return Err(format!(
+                "ERR the patterns that connections subscribe to take more than \
+                 {SCRIPT_STEPS_MAX} steps over the channels that are published to here"
+            ));
+        }
+        self.steps += publisher.steps(channel);
+        Ok(publisher.receivers(channel))
     }
 }
 
@@ -296,7 +437,13 @@ impl Interpreter<'_> {
             source,
             is_stopped: false,
         };
-        scripts.run(&run, &mut calls, reply)
+        let end = scripts.run(&run, &mut calls, reply);
+        if_planted!(
+            Bug::ScriptKeepsFailed,
+            end == ScriptEnd::Failed,
+            return ScriptEnd::Answered
+        );
+        end
     }
 }
 
@@ -357,11 +504,10 @@ struct StoreKeys<'s, P: Blocks> {
     store: &'s Store<P>,
     hash: &'s KeyHash,
     request: &'s ScriptRequest<'s>,
-    publisher: Option<&'s dyn Publisher>,
-    /// Steps of patterns that its messages have taken.
-    published_steps: usize,
+    received: Received<'s>,
     slot: Option<u16>,
     reach: Reach<'s>,
+    joint: &'s Joint,
     wants: Option<Wants>,
     newest: Option<NewestRead>,
     used: Vec<CellId>,
@@ -369,10 +515,7 @@ struct StoreKeys<'s, P: Blocks> {
 
 impl<P: Blocks> KeySource for StoreKeys<'_, P> {
     fn read(&mut self, key: &[u8]) -> Result<Option<KeyRead<'_>>, Unread> {
-        if self.request.uses_declared_keys_alone()
-            && self.request.keys().all(|declared| declared != key)
-        {
-            let text = "NOPERM a script of a user with rights uses the keys that it names";
+        if let Some(text) = is_undeclared(self.request, key) {
             return Err(Unread::Refused(text.to_string()));
         }
         let slot = slot_of(key);
@@ -381,6 +524,10 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
             return Err(Unread::Missing);
         };
         if let Err(refusal) = self.reach.judge(first, slot) {
+            if self.reach.may_join(self.request) {
+                self.wants = Some(Wants::Shards);
+                return Err(Unread::Missing);
+            }
             return Err(match self.request.script() {
                 // The call fails, which the script may catch.
                 ScriptName::Text(_) | ScriptName::Digest(_) => {
@@ -391,6 +538,10 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
                     Unread::Missing
                 }
             });
+        }
+        if let Some(claim) = self.joint.claim_of(slot).filter(|_| self.joint.holds_any()) {
+            self.wants = Some(Wants::Cold(claim));
+            return Err(Unread::Missing);
         }
         let hash = self.hash.of(key);
         let store = self.store;
@@ -447,19 +598,6 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
     }
 
     fn receivers(&mut self, channel: &[u8]) -> Result<usize, String> {
-        if self.request.uses_declared_keys_alone() {
-            return Err("NOPERM a script of a user with rights publishes nothing".to_string());
-        }
-        let Some(publisher) = self.publisher else {
-            return Ok(0);
-        };
-        if self.published_steps >= SCRIPT_STEPS_MAX {
-            return Err(format!(
-                "ERR the patterns that connections subscribe to take more than \
-                 {SCRIPT_STEPS_MAX} steps over the channels that are published to here"
-            ));
-        }
-        self.published_steps += publisher.steps(channel);
-        Ok(publisher.receivers(channel))
+        self.received.by(self.request, channel)
     }
 }

@@ -209,7 +209,7 @@ pub(crate) fn look<P: Blocks>(
     }
     let now_ms = store.data().time_ms();
     // A client may give a text the time of each try: from now on it is kept for a horizon.
-    let kept_from_ms = match token.is_text() {
+    let kept_from_ms = match token.is_text() && !is_planted(Bug::TextKeptFromSent) {
         true => token.time_ms().max(now_ms),
         false => token.time_ms(),
     };

@@ -142,6 +142,7 @@ impl Bench {
             asked: 0,
             resp: None,
             host: Still {
+                joined_cores: 0,
                 schema: Arc::new(schema),
                 unix_us: NOW_MS * 1_000,
             },

@@ -35,6 +35,7 @@ impl Peer {
             side,
             talk: Conversation::new(Client::default(), limits, false),
             host: Still {
+                joined_cores: 0,
                 schema: Arc::new(ServedSchema {
                     programs,
                     layouts: Vec::new(),

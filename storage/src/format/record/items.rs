@@ -1,6 +1,7 @@
 //! The items of the extension area of a part: whether the part may have them.
 
 use crate::format::extension::{self, EFFECTS_BYTES_MAX, Group};
+use crate::planted::{Bug, is_planted};
 
 use super::{FLAG_EXTENSION, PartKind, PartView};
 
@@ -19,6 +20,11 @@ pub(super) fn are_sound(part: &PartView<'_>, area: &[u8]) -> bool {
 }
 
 impl PartView<'_> {
+    /// Whether it is the first part of the last record of a group.
+    pub(crate) fn is_last_of_group(&self) -> bool {
+        self.group().is_some_and(|it| it.ordinal + 1 == it.count)
+    }
+
     /// The place of its record in a group, if the part tells: the first part of such a record does.
     /// A copy by cleaning is of no group.
     #[inline]
@@ -26,7 +32,7 @@ impl PartView<'_> {
     pub fn group(&self) -> Option<Group> {
         match self.bytes[9] & FLAG_EXTENSION {
             0 => None,
-            _ if self.is_copy() => None,
+            _ if self.is_copy() && !is_planted(Bug::CopyOfGroup) => None,
             _ => extension::group(self.extension()).flatten(),
         }
     }

@@ -35,8 +35,9 @@ impl Changed {
 }
 
 /// What stands before the key of every cell: the place (8 bytes), the sequence without its low 8
-/// bits and, above it, whether the cell is young and whether its value is a head (5), the number of the epoch (1), the generation
-/// of the last change (1), flags and the length of the key, and of a value in a page (3).
+/// bits and, above it, whether the cell is young and whether its value is a head (5), the number of
+/// the epoch (1), the generation of the last change (1), flags and the length of the key, and of a
+/// value in a page (3).
 pub(super) type Head = [u8; HEAD_BYTES];
 
 pub(super) const PLACE_AT: usize = 0;

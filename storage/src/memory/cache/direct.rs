@@ -17,9 +17,9 @@ impl Cache {
     /// `append` logs. Tells where the change before it stands.
     ///
     /// `None`, and nothing has changed: the cell is not in a page, is not that of `key`, is
-    /// deleted, has an expiry or members, must become another cell, has no room for such a version in its
-    /// head, or has a version of another epoch than this one, which is not that of the run, or
-    /// `append` does not log the change.
+    /// deleted, has an expiry or members, must become another cell, has no room for such a version
+    /// in its head, or has a version of another epoch than this one, which is not that of the run,
+    /// or `append` does not log the change.
     #[inline(always)]
     pub(crate) fn direct_set(
         &mut self,

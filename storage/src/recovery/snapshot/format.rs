@@ -59,6 +59,10 @@ pub const SNAPSHOT_VERSION: u32 = 6;
 /// and refuse the log.
 pub const SNAPSHOT_VERSION_OF_MARKS: u32 = 7;
 
+/// The same of a snapshot with redo records in the index, and perhaps flush marks: builds that know
+/// no redo records leave it aside, and refuse the log.
+pub const SNAPSHOT_VERSION_OF_REDO: u32 = 8;
+
 /// Entries of the index in a chunk, at most.
 pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 
@@ -238,6 +242,8 @@ pub struct SnapshotHeader {
     /// The log has had heads of members. A start behind a snapshot reads no part before its
     /// position, so a build that knows no heads must not take it for its own.
     pub has_heads: bool,
+    /// The index had redo records by then. Nothing tells whether it had marks then.
+    pub has_redo: bool,
     /// The last sequence of each partition by then, or by when the snapshot was begun.
     pub sequences: Box<Sequences>,
     /// Ascending by sequence. The last one is that of the position, with its offset as the end.
@@ -333,9 +339,10 @@ impl SnapshotHeader {
     }
 
     fn version(&self) -> u32 {
-        match self.has_marks {
-            true => SNAPSHOT_VERSION_OF_MARKS,
-            false => SNAPSHOT_VERSION,
+        match (self.has_redo, self.has_marks) {
+            (true, _) => SNAPSHOT_VERSION_OF_REDO,
+            (false, true) => SNAPSHOT_VERSION_OF_MARKS,
+            (false, false) => SNAPSHOT_VERSION,
         }
     }
 
@@ -425,6 +432,7 @@ impl SnapshotHeader {
             is_linked: bytes[100] & FLAG_LINKED != 0,
             has_heads: bytes[100] & FLAG_HEADS != 0,
             has_marks: read_u32(&bytes[8..12]) == SNAPSHOT_VERSION_OF_MARKS,
+            has_redo: read_u32(&bytes[8..12]) == SNAPSHOT_VERSION_OF_REDO,
             sequences,
             segments: segments.collect(),
         };

@@ -13,8 +13,8 @@ pub(crate) mod write;
 pub use coverage::Coverage;
 pub use format::{
     CHUNK_ENTRIES_MAX, COVERED_SEGMENTS_MAX, CoveredSegment, SNAPSHOT_MAGIC, SNAPSHOT_VERSION,
-    SNAPSHOT_VERSION_OF_MARKS, SnapshotError, SnapshotFooter, SnapshotHeader, SnapshotItem,
-    SnapshotName,
+    SNAPSHOT_VERSION_OF_MARKS, SNAPSHOT_VERSION_OF_REDO, SnapshotError, SnapshotFooter,
+    SnapshotHeader, SnapshotItem, SnapshotName,
 };
 pub use load::load;
 pub use proof::{ProvenEnd, ProvenEnds, stub};

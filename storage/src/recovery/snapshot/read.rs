@@ -24,7 +24,7 @@ use crate::recovery::snapshot::format::decode_times;
 use crate::recovery::snapshot::format::decode_version;
 use crate::recovery::snapshot::format::footer_crc;
 use crate::recovery::snapshot::format::header_bytes;
-use crate::recovery::snapshot::format::{SNAPSHOT_VERSION, SNAPSHOT_VERSION_OF_MARKS};
+use crate::recovery::snapshot::format::{SNAPSHOT_VERSION, SNAPSHOT_VERSION_OF_REDO};
 use crate::recovery::snapshot::packed::{self, Rows};
 use crate::store::cleaning::live::FileTimes;
 use crate::store::keyspace::settings::SettingsEntry;
@@ -59,7 +59,8 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             return damaged("it does not begin as a snapshot does");
         }
         let version = read_u32(&head[8..12]);
-        if version != SNAPSHOT_VERSION && version != SNAPSHOT_VERSION_OF_MARKS {
+        let known = SNAPSHOT_VERSION..=SNAPSHOT_VERSION_OF_REDO;
+        if !known.contains(&version) {
             return Err(SnapshotError::Version(version));
         }
         let sections = read_u32(&head[108..112]);

@@ -1,5 +1,6 @@
 //! Takes a snapshot of a store, a step at a time, and tells when it may end.
 
+use crate::if_planted;
 use crate::memory::timers::Timer;
 use crate::planted::{self, Bug, is_planted};
 use crate::recovery::snapshot::format::{
@@ -13,6 +14,7 @@ use crate::store::store::Store;
 use crate::store::versions::entry::VersionEntry;
 use crate::types::io::Blocks;
 use crate::types::key_home::KeyHome;
+use crate::types::packed_place::NewestPart;
 use crate::types::place::Lsn;
 
 /// A snapshot of a store's index that is being taken.
@@ -133,6 +135,7 @@ impl Taking {
             is_linked: history.is_linked,
             has_marks: store.data().flushes().marks() > 0,
             has_heads: store.keys().has_heads(),
+            has_redo: store.data().owed().records() > 0,
             sequences: history.sequences.clone(),
             segments,
         };
@@ -166,10 +169,12 @@ impl Taking {
         let history = store.log().history();
         let next = match *walk {
             Walk::Newest(from) => {
-                let next = store
-                    .data
-                    .keys
-                    .newest_parts(from, entries, &mut |entry| writer.take(&entry));
+                let is_mark = |entry: &NewestPart| store.data.flushes().is_mark(entry.key);
+                let mut take = |entry: NewestPart| {
+                    if_planted!(Bug::FlushForgottenBySnapshot, is_mark(&entry), return);
+                    writer.take(&entry);
+                };
+                let next = store.data.keys.newest_parts(from, entries, &mut take);
                 next.map(Walk::Newest)
             }
             Walk::Versions(from) => {

@@ -29,7 +29,8 @@ impl Data {
         };
         let expired = usize::try_from(expired).unwrap_or(usize::MAX);
         let keys = entries.len() - entries.tokens();
-        let keys = keys.saturating_sub(self.horizons.count() + self.flushes.marks());
+        let keys =
+            keys.saturating_sub(self.horizons.count() + self.flushes.marks() + self.owed.records());
         keys.saturating_sub(expired.saturating_sub(entries.tokens()))
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::format::horizon::Horizon;
 use crate::format::record::{PartKind, PartView, read_u32, read_u64};
+use crate::format::redo;
 use crate::format::system_key::{
     EPOCHS_BYTES_MAX, FLUSH_VALUE, LOCAL_BYTES_MAX, flush_tag, is_epochs, is_flush, is_horizon,
-    is_local, is_token, is_token_key,
+    is_local, is_redo, is_redo_key, is_token, is_token_key,
 };
 use crate::format::token::TokenAnswer;
 use crate::types::place::Place;
@@ -220,6 +221,13 @@ pub fn is_understood(part: &PartView<'_>) -> bool {
             let is_moved = part.is_copy();
             let is_known = flush_tag(key).is_some() && part.value() == FLUSH_VALUE;
             return is_put && is_known && !is_moved;
+        }
+        key if is_redo(key) => {
+            let is_good = match part.kind() {
+                PartKind::Put => redo::outcomes(part.value()).is_some(),
+                PartKind::Tombstone => true,
+            };
+            return is_good && is_redo_key(key);
         }
         _ => return told_by(part).is_some(),
     };

@@ -93,11 +93,34 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
+        what: "a SET that has expired already is a change",
+        leaves_another_state: true,
+        is_it: |told| {
+            let is_none = told.ours == b"_\r\n" || told.ours == b"*-1\r\n";
+            let is_past = |command: &Words| {
+                let is_set = command[0].eq_ignore_ascii_case(b"set");
+                is_set && expiries(command).any(|expiry| expiry < 1 << 30)
+            };
+            is_none && told.theirs.starts_with(b"*") && told.before.iter().any(is_past)
+        },
+    },
+    Difference {
         what: "a number has at most 21 digits in front of the point",
         leaves_another_state: true,
         is_it: |told| {
             let refused = b"-ERR value is out of range: a number has at most 21 digits";
-            told.ours.windows(refused.len()).any(|it| it == refused)
+            has(told.ours, refused)
+        },
+    },
+    Difference {
+        what: "REFCOUNT is 1",
+        leaves_another_state: false,
+        is_it: |told| {
+            let ran = ran(told).any(|command| {
+                let subcommand = command.get(1).map_or(&[][..], |word| &word[..]);
+                subcommand.eq_ignore_ascii_case(b"refcount")
+            });
+            ran && differs_in_lines(told, |ours, theirs| ours == b":1\r" && theirs == b":2\r")
         },
     },
     Difference {
@@ -111,26 +134,20 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         what: "a key has 1 to 1024 bytes",
         leaves_another_state: true,
-        is_it: |told| {
-            let refused = b"-ERR a key has 1 to 1024 bytes\r";
-            told.ours.windows(refused.len()).any(|it| it == refused)
-        },
+        is_it: |told| has(told.ours, b"-ERR a key has 1 to 1024 bytes\r"),
     },
     Difference {
         what: "the reply of a script has at most 128 levels",
         leaves_another_state: true,
         is_it: |told| {
             let refused = b"-ERR the reply of the script is nested deeper than 128 levels";
-            told.ours.windows(refused.len()).any(|it| it == refused)
+            has(told.ours, refused)
         },
     },
     Difference {
         what: "a script that fails leaves nothing",
         leaves_another_state: true,
-        is_it: |told| {
-            let is_failed = |reply: &[u8]| reply.windows(8).any(|it| it == b" script:");
-            told.ours == told.theirs && (is_failed(told.ours))
-        },
+        is_it: |told| told.ours == told.theirs && has(told.ours, b" script:"),
     },
 ];
 
@@ -139,6 +156,11 @@ pub(crate) fn explained(told: &Told<'_>) -> Option<&'static Difference> {
     DIFFERENCES
         .iter()
         .find(|difference| (difference.is_it)(told))
+}
+
+/// Whether `text` stands in a reply.
+fn has(reply: &[u8], text: &[u8]) -> bool {
+    reply.windows(text.len()).any(|it| it == text)
 }
 
 /// The lines of a reply in order.

@@ -1,28 +1,36 @@
-//! A connection for heartbeats behind its handshake: frames in and out, with TLS around their bytes
-//! or without. It blocks, and each of its waits has a deadline.
+//! A connection with a thread of its own behind its handshake, as that of heartbeats: frames in and
+//! out, with TLS around their bytes or without. It blocks, and each of its waits has a deadline.
 
+use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_net::link::frame::{read_link_frame, write_link_frame};
-use penstock_net::link::{
-    HEARTBEAT_FRAME_BYTES_MAX, LinkHeader, LinkMessage, LinkReceived, Marks, RefusalCode, Refused,
-};
+use penstock_net::link::{LinkHeader, LinkMessage, LinkReceived, Marks, RefusalCode, Refused};
 use penstock_shard::replication::receiver::LinkRefusal;
 
 use crate::cluster::links::greeting::Greeted;
 use crate::tls::TlsConnection;
 
-/// The longest wait for a frame: how soon a change of what is claimed leaves, and how soon a thread
-/// hears that it is over.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// A peer that takes nothing for so long has no connection.
 const WRITE: Duration = Duration::from_secs(1);
-const PIECE_BYTES: usize = 4096;
-/// Readings behind a refusal, each of [`LOOK`] at most, until the other end has closed, too.
+/// Readings behind a refusal, each as long as the longest wait for a frame, until the other end has
+/// closed, too.
 const FAREWELL_READS_MAX: u32 = 10;
+
+/// What a connection carries, and how it is read.
+pub(crate) struct LineRules {
+    /// What it carries, for people.
+    pub(crate) of: &'static str,
+    /// The longest wait for a frame: how soon a thread hears that it is over.
+    pub(crate) look: Duration,
+    /// Bytes of one reading.
+    pub(crate) piece_bytes: usize,
+    /// Bytes of a frame that comes, at most.
+    pub(crate) frame_bytes_max: u32,
+}
 
 /// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +43,24 @@ pub(crate) enum LineEnd {
     Failed(String),
 }
 
+/// For people.
+impl fmt::Display for LineEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineEnd::Refused(refusal) => f.write_str(&refusal.text),
+            LineEnd::RefusedThere(refusal) => write!(f, "it says: {}", refusal.text),
+            LineEnd::Failed(cause) => f.write_str(cause),
+        }
+    }
+}
+
 /// A connection.
-pub(crate) struct LeaseLine {
+pub(crate) struct BlockingLine {
     stream: Arc<TcpStream>,
     tls: Option<TlsConnection>,
+    rules: LineRules,
     received: Vec<u8>,
+    piece: Box<[u8]>,
     /// The number of the next frame that comes.
     next: u64,
     outgoing: Outgoing,
@@ -64,7 +85,7 @@ impl Outgoing {
     }
 }
 
-impl LeaseLine {
+impl BlockingLine {
     /// Of a socket that both sides have proven themselves on; the dialling side `is_source`.
     ///
     /// # Errors
@@ -73,18 +94,21 @@ impl LeaseLine {
         stream: Arc<TcpStream>,
         greeted: Greeted,
         is_source: bool,
-    ) -> std::io::Result<LeaseLine> {
-        stream.set_read_timeout(Some(LOOK))?;
+        rules: LineRules,
+    ) -> std::io::Result<BlockingLine> {
+        stream.set_read_timeout(Some(rules.look))?;
         stream.set_write_timeout(Some(WRITE))?;
         // HELLO and PROOF have gone one way, and WELCOME the other.
         let (next, next_out) = match is_source {
             true => (2, 3),
             false => (3, 2),
         };
-        Ok(LeaseLine {
+        Ok(BlockingLine {
             stream,
             tls: greeted.tls,
             received: greeted.received,
+            piece: vec![0; rules.piece_bytes].into(),
+            rules,
             next,
             outgoing: Outgoing {
                 bytes: Vec::new(),
@@ -94,13 +118,12 @@ impl LeaseLine {
         })
     }
 
-    /// Waits for bytes, but not longer than [`LOOK`].
+    /// Waits for bytes, but not longer than the longest wait.
     ///
     /// # Errors
     /// [`LineEnd::Failed`].
     pub(crate) fn receive(&mut self) -> Result<(), LineEnd> {
-        let mut piece = [0; PIECE_BYTES];
-        let bytes = match (&mut &*self.stream).read(&mut piece) {
+        let bytes = match (&mut &*self.stream).read(&mut self.piece) {
             Ok(0) => return Err(closed()),
             Ok(bytes) => bytes,
             Err(error) => match error.kind() {
@@ -111,10 +134,10 @@ impl LeaseLine {
             },
         };
         let Some(tls) = &mut self.tls else {
-            self.received.extend_from_slice(&piece[..bytes]);
+            self.received.extend_from_slice(&self.piece[..bytes]);
             return Ok(());
         };
-        let taken = tls.receive(&piece[..bytes], &mut self.received);
+        let taken = tls.receive(&self.piece[..bytes], &mut self.received);
         let has_ended = tls.has_ended();
         // The alert that says why, or a new key.
         tls.take_output(&mut self.sealed);
@@ -137,7 +160,7 @@ impl LeaseLine {
     ) -> Result<u64, LineEnd> {
         let (mut taken, mut at) = (0, 0);
         let outcome = loop {
-            let read = read_link_frame(&self.received[at..], self.next, HEARTBEAT_FRAME_BYTES_MAX);
+            let read = read_link_frame(&self.received[at..], self.next, self.rules.frame_bytes_max);
             let frame = match read {
                 Ok(LinkReceived::Frame(frame)) => frame,
                 Ok(LinkReceived::Incomplete { .. }) => break Ok(()),
@@ -150,8 +173,8 @@ impl LeaseLine {
                 }));
             }
             if frame.header.marks != Marks::default() || frame.header.time != 0 {
-                let text = "marks or a time stand in a frame of heartbeats";
-                break Err(refuse(RefusalCode::Fault, text.into()));
+                let text = format!("marks or a time stand in a frame of {}", self.rules.of);
+                break Err(refuse(RefusalCode::Fault, text));
             }
             if let Err(refusal) = take(&frame.message, &mut self.outgoing) {
                 break Err(refusal);
@@ -165,7 +188,7 @@ impl LeaseLine {
         Ok(taken)
     }
 
-    /// Frames that are to be sent with the next [`LeaseLine::flush`].
+    /// Frames that are to be sent with the next [`BlockingLine::flush`].
     pub(crate) fn outgoing(&mut self) -> &mut Outgoing {
         &mut self.outgoing
     }
@@ -204,9 +227,8 @@ impl LeaseLine {
         // Whether it still listens or not. Bytes that nobody has read take back what was written
         // to a socket that is closed.
         if self.flush().is_ok() && self.stream.shutdown(Shutdown::Write).is_ok() {
-            let mut piece = [0; PIECE_BYTES];
             let mut left = FAREWELL_READS_MAX;
-            while left > 0 && !matches!((&mut &*self.stream).read(&mut piece), Ok(0)) {
+            while left > 0 && !matches!((&mut &*self.stream).read(&mut self.piece), Ok(0)) {
                 left -= 1;
             }
         }
