@@ -97,6 +97,13 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         Name::SetEx => "key seconds value",
         Name::SetRange => "key offset value",
         Name::Wait => "numreplicas timeout",
+        id => syntax_of_zsets(id),
+    }
+}
+
+/// The same of the commands of sorted sets.
+fn syntax_of_zsets(id: Name) -> &'static str {
+    match id {
         Name::ZAdd => "key [ NX | XX ] [ GT | LT ] [ CH ] [ INCR ] ( score member ) ...",
         Name::ZCount | Name::ZLexCount => "key min max",
         Name::ZRemRangeByLex | Name::ZRemRangeByScore => "key min max",

@@ -15,7 +15,8 @@ use super::hash_commands::pick;
 use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
 use super::score::{read_score, score_text};
 use super::zset::{Scored, ZsetEdit, ZsetView};
-use super::zset_ask::{AddWhen, OneAsk, Side, ZsetAsk};
+use super::zset_ask::{AddWhen, OneAsk, ZsetAsk};
+use super::zset_range::Side;
 
 /// The text of a refusal.
 pub(super) type Refused = Cow<'static, [u8]>;

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use crate::resp::fault::{Fault, NOT_AN_INTEGER};
+use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use crate::resp::number::read_integer;
+use crate::resp::parser::Arguments;
 
 use super::score::read_end;
 use super::zset::Scored;
@@ -44,6 +45,23 @@ pub(in crate::resp) enum LexEnd<'a> {
     With(&'a [u8]),
     /// This one is not.
     Without(&'a [u8]),
+}
+
+/// From which side members are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::resp) enum Side {
+    Min,
+    Max,
+}
+
+/// What ZRANGE and its like ask for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) struct RangeAsk<'a> {
+    range: ZsetRange<'a>,
+    is_reverse: bool,
+    /// How many are passed by, and how many are told at most; a negative number is all.
+    limit: Option<(i64, i64)>,
+    pub(super) has_scores: bool,
 }
 
 impl<'a> ZsetRange<'a> {
@@ -97,6 +115,79 @@ impl<'a> ZsetRange<'a> {
             true => places.start..places.end - passed,
             false => places.start + passed..places.end,
         }
+    }
+}
+
+impl<'a> RangeAsk<'a> {
+    /// Reads the ends, which stand from the argument `first` on, and the options behind them. What
+    /// the command says by itself is no option.
+    pub(super) fn read(
+        args: Arguments<'a>,
+        first: usize,
+        (mut kind, mut is_reverse): (Option<RangeKind>, Option<bool>),
+        is_stored: bool,
+    ) -> Result<Self, Fault> {
+        let (mut limit, mut has_scores) = (None, false);
+        let mut number = first + 2;
+        while number < args.len() {
+            let is = |name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
+            match () {
+                () if !is_stored && is(b"WITHSCORES") => has_scores = true,
+                () if is(b"LIMIT") && number + 2 < args.len() => {
+                    let integer = |at| read_integer(args.get(at)).ok_or(NOT_AN_INTEGER);
+                    limit = Some((integer(number + 1)?, integer(number + 2)?));
+                    number += 2;
+                }
+                () if is_reverse.is_none() && is(b"REV") => is_reverse = Some(true),
+                () if kind.is_none() && is(b"BYLEX") => kind = Some(RangeKind::Lex),
+                () if kind.is_none() && is(b"BYSCORE") => kind = Some(RangeKind::Score),
+                () => return Err(SYNTAX),
+            }
+            number += 1;
+        }
+        let (kind, is_reverse) = (kind.unwrap_or(RangeKind::Rank), is_reverse == Some(true));
+        if kind == RangeKind::Rank && limit.is_some_and(|(_, most)| most != -1) {
+            return Err(Fault::Text(
+                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or \
+                 BYLEX",
+            ));
+        }
+        if kind == RangeKind::Lex && has_scores {
+            return Err(Fault::Text(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
+        }
+        let (one, other) = (args.get(first), args.get(first + 1));
+        let (min, max) = match is_reverse && kind != RangeKind::Rank {
+            true => (other, one),
+            false => (one, other),
+        };
+        Ok(RangeAsk {
+            range: ZsetRange::read(kind, min, max)?,
+            is_reverse,
+            limit: limit.filter(|_| kind != RangeKind::Rank),
+            has_scores,
+        })
+    }
+
+    /// Those that are asked for, in the order in which they are told.
+    pub(super) fn members<'z>(&self, members: &[Scored<'z>]) -> impl Iterator<Item = Scored<'z>> {
+        let (passed, most) = self.limit.unwrap_or((0, -1));
+        // Redis passes by all of them for a negative number.
+        let passed = usize::try_from(passed).unwrap_or(usize::MAX);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let is_reverse = self.is_reverse;
+        let found = &members[self.range.places(members, is_reverse, passed)];
+        let at = move |place: usize| match is_reverse {
+            true => found[found.len() - 1 - place],
+            false => found[place],
+        };
+        (0..found.len()).map(at).take(most)
+    }
+
+    /// Whether it is known how many members it has before they are looked at.
+    pub(super) fn is_by_rank(&self) -> bool {
+        matches!(self.range, ZsetRange::Rank(..))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::resp::parser::Arguments;
 use crate::resp::table::{Command, Name};
 
 use super::score::read_score;
-use super::zset_ask::{RangeAsk, Side};
+use super::zset_range::{RangeAsk, Side};
 
 /// Keys that one command counts, at most.
 const NAMED_KEYS_MAX: usize = 1024;

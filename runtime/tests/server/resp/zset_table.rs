@@ -546,8 +546,9 @@ MULTI
 ZCARD sz
 EXEC
 [9] COMMAND INFO zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore
-[9] COMMAND INFO zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore
-[9] COMMAND INFO zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange
+[9] COMMAND INFO zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex
+[9] COMMAND INFO zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank
+[9] COMMAND INFO zremrangebyscore zrevrange
 [9] COMMAND INFO zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore
 COMMAND GETKEYS ZADD k 1 a
 COMMAND GETKEYS ZUNION 2 a b

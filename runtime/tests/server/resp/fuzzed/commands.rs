@@ -487,45 +487,57 @@ fn of_zsets(chance: &mut Chance) -> Words {
             }
             command
         }
-        14 => match chance.below(3) {
-            0 => {
-                let to = [name("ZRANGESTORE"), key(chance), key(chance)];
-                [to.to_vec(), range_options(chance)].concat()
+        14 => of_several_zsets(chance),
+        _ => counted_or_scanned(chance),
+    }
+}
+
+/// ZRANGESTORE, ZUNION and their like.
+fn of_several_zsets(chance: &mut Chance) -> Words {
+    let name = |name: &str| name.as_bytes().to_vec();
+    match chance.below(3) {
+        0 => {
+            let to = [name("ZRANGESTORE"), key(chance), key(chance)];
+            [to.to_vec(), range_options(chance)].concat()
+        }
+        1 => {
+            let all = ["ZUNIONSTORE", "ZINTERSTORE", "ZDIFFSTORE"];
+            let command = chance.pick(&all);
+            let to = vec![name(command), key(chance)];
+            [to, combined(chance)].concat()
+        }
+        _ => {
+            let command = chance.pick(&["ZUNION", "ZINTER", "ZDIFF"]);
+            let mut command = [vec![name(command)], combined(chance)].concat();
+            if chance.once_in(2) {
+                command.push(name("WITHSCORES"));
             }
-            1 => {
-                let all = ["ZUNIONSTORE", "ZINTERSTORE", "ZDIFFSTORE"];
-                let command = chance.pick(&all);
-                let to = vec![name(command), key(chance)];
-                [to, combined(chance)].concat()
+            command
+        }
+    }
+}
+
+/// ZINTERCARD or ZSCAN.
+fn counted_or_scanned(chance: &mut Chance) -> Words {
+    let name = |name: &str| name.as_bytes().to_vec();
+    match chance.below(2) {
+        0 => {
+            let mut command = vec![name("ZINTERCARD"), name("2"), key(chance), key(chance)];
+            if chance.once_in(2) {
+                command.extend([name("LIMIT"), chance.pick(&["0", "1", "-1"]).into()]);
             }
-            _ => {
-                let command = chance.pick(&["ZUNION", "ZINTER", "ZDIFF"]);
-                let mut command = [vec![name(command)], combined(chance)].concat();
-                if chance.once_in(2) {
-                    command.push(name("WITHSCORES"));
-                }
-                command
+            command
+        }
+        _ => {
+            let mut command = vec![name("ZSCAN"), key(chance), name("0")];
+            if chance.once_in(2) {
+                command.extend([name("MATCH"), chance.pick(&PATTERNS).to_vec()]);
             }
-        },
-        _ => match chance.below(2) {
-            0 => {
-                let mut command = vec![name("ZINTERCARD"), name("2"), key(chance), key(chance)];
-                if chance.once_in(2) {
-                    command.extend([name("LIMIT"), chance.pick(&["0", "1", "-1"]).into()]);
-                }
-                command
+            if chance.once_in(4) {
+                command.push(name("NOSCORES"));
             }
-            _ => {
-                let mut command = vec![name("ZSCAN"), key(chance), name("0")];
-                if chance.once_in(2) {
-                    command.extend([name("MATCH"), chance.pick(&PATTERNS).to_vec()]);
-                }
-                if chance.once_in(4) {
-                    command.push(name("NOSCORES"));
-                }
-                command
-            }
-        },
+            command
+        }
     }
 }
 
