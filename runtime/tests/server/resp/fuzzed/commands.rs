@@ -444,7 +444,7 @@ fn of_zsets(chance: &mut Chance) -> Words {
                 ("ZREMRANGEBYSCORE", "SCORE"),
                 ("ZREMRANGEBYLEX", "LEX"),
             ];
-            let (command, kind) = chance.pick(&all);
+            let (command, kind) = all[chance.below(all.len())];
             let ends = range_ends(chance, kind);
             [vec![name(command), key(chance)], ends].concat()
         }
@@ -464,7 +464,7 @@ fn of_zsets(chance: &mut Chance) -> Words {
                 ("ZRANGEBYLEX", "LEX"),
                 ("ZREVRANGEBYLEX", "LEX"),
             ];
-            let (command, kind) = chance.pick(&all);
+            let (command, kind) = all[chance.below(all.len())];
             let mut ends = range_ends(chance, kind);
             if command.contains("REVRANGEBY") {
                 ends.reverse();
