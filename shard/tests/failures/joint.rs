@@ -58,19 +58,19 @@ fn command(random: &mut Random, shards: usize) -> Vec<String> {
     vec![one]
 }
 
-/// Runs a node for some steps. After each step `look` may take its disks away.
+/// Runs a node for some steps. After each step `check` may take its disks away.
 fn run(
     seed: u64,
     shards: u16,
     failing: Option<(u16, usize, Failure)>,
-    mut look: impl FnMut(&Node, &History, usize),
+    mut check: impl FnMut(&Node, &History, usize),
 ) -> (Node, History) {
     let mut random = Random::new(seed * 1_000 + u64::from(shards));
     let mut node = Node::new(shards, failing);
     let mut history = History::default();
     for step in 0..STEPS {
         act(&mut node, &mut history, &mut random);
-        look(&node, &history, step);
+        check(&node, &history, step);
         if node.is_fatal() {
             break;
         }

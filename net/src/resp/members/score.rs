@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_score_is_written_as_valkey_does() {
         // What a Valkey 9.1.2 has answered.
-        for (given, told) in [
+        for (given, expected) in [
             ("0", "0"),
             ("-0", "-0"),
             ("1.", "1"),
@@ -98,7 +98,7 @@ mod tests {
             ("5e-324", "5e-324"),
         ] {
             let score = read_score(given.as_bytes()).expect(given);
-            assert_eq!(score_text(score), told, "{given}");
+            assert_eq!(score_text(score), expected, "{given}");
         }
     }
 

@@ -261,7 +261,7 @@ mod tests {
 
     type Model = Vec<(f64, Vec<u8>)>;
 
-    fn told(value: &[u8]) -> Result<Model, Corrupt> {
+    fn model_of(value: &[u8]) -> Result<Model, Corrupt> {
         let view = ZsetView::read(value)?;
         let members = view.members().iter();
         Ok(members.map(|it| (it.score, it.member.to_vec())).collect())
@@ -319,7 +319,7 @@ mod tests {
                 assert_eq!(edit.len(), model.len());
                 assert_eq!(value.as_ref().map_or(HEAD_BYTES, Vec::len), edit.bytes());
                 let model = (!model.is_empty()).then(|| Ok(model.clone()));
-                assert_eq!(value.as_deref().map(told), model);
+                assert_eq!(value.as_deref().map(model_of), model);
             }
         }
     }
@@ -333,14 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_told_and_no_flipped_bit_is_read_beyond_the_value() {
+    fn every_cut_is_refused_and_no_flipped_bit_is_read_beyond_the_value() {
         let value = three();
         for cut in 0..value.len() {
-            assert_eq!(told(&value[..cut]), Err(Corrupt), "cut at {cut}");
+            assert_eq!(model_of(&value[..cut]), Err(Corrupt), "cut at {cut}");
         }
         let mut longer = value.clone();
         longer.push(0);
-        assert_eq!(told(&longer), Err(Corrupt));
+        assert_eq!(model_of(&longer), Err(Corrupt));
         for bit in 0..value.len() * 8 {
             let mut flipped = value.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -362,8 +362,8 @@ mod tests {
             }
             value
         };
-        assert!(told(&value([1.0, 2.0], *b"ba")).is_ok());
-        assert!(told(&value([1.0, 1.0], *b"ab")).is_ok());
+        assert!(model_of(&value([1.0, 2.0], *b"ba")).is_ok());
+        assert!(model_of(&value([1.0, 1.0], *b"ab")).is_ok());
         for (scores, members) in [
             ([2.0, 1.0], b"ab"),
             ([1.0, 1.0], b"ba"),
@@ -372,7 +372,11 @@ mod tests {
             ([1.0, f64::NAN], b"ab"),
             ([f64::NAN, 1.0], b"ab"),
         ] {
-            assert_eq!(told(&value(scores, *members)), Err(Corrupt), "{scores:?}");
+            assert_eq!(
+                model_of(&value(scores, *members)),
+                Err(Corrupt),
+                "{scores:?}"
+            );
         }
     }
 
@@ -387,7 +391,7 @@ mod tests {
         edit.set(b"n", -0.0);
         let large = edit.encode().expect("two members");
         assert_eq!(large[2], FLAG_LARGE);
-        let scores: Vec<String> = told(&large)
+        let scores: Vec<String> = model_of(&large)
             .expect("good")
             .iter()
             .map(|(score, _)| score.to_string())

@@ -59,7 +59,7 @@ impl OneAsk<'_> {
     ) -> Result<(), Refused> {
         if !self.is_change() {
             let view = view_of(state)?;
-            return self.tell(&view, state.is_there(), seed, replies);
+            return self.answer(&view, state.is_there(), seed, replies);
         }
         // The value is put back, or another one in its place.
         let before = state.members().map(<[u8]>::to_vec);
@@ -84,7 +84,7 @@ impl OneAsk<'_> {
                 let is_nested = count.is_some() && replies.protocol() == Protocol::Resp3;
                 pop(&view, side, count.unwrap_or(1), is_nested, replies)
             }
-            _ => unreachable!("`tell` does the others"),
+            _ => unreachable!("`answer` does the others"),
         };
         if edit.is_changed() {
             write(&edit, state);
@@ -93,7 +93,7 @@ impl OneAsk<'_> {
     }
 
     /// Runs a command that only reads.
-    fn tell(
+    fn answer(
         self,
         view: &ZsetView<'_>,
         is_there: bool,
@@ -106,13 +106,13 @@ impl OneAsk<'_> {
             OneAsk::Count(range) => {
                 replies.integer(integer(range.places(members, false, 0).len()));
             }
-            OneAsk::Score(member) => tell_score(view.finder(1).get(member), replies),
+            OneAsk::Score(member) => answer_score(view.finder(1).get(member), replies),
             OneAsk::Scores(args) => {
                 let names = args.len() - 2;
                 let finder = view.finder(names);
                 replies.array(names);
                 args.from(2)
-                    .for_each(|name| tell_score(finder.get(name), replies));
+                    .for_each(|name| answer_score(finder.get(name), replies));
             }
             OneAsk::Rank(member, form) => match view.place_of(member) {
                 None if form.has_score => replies.null_array(),
@@ -126,20 +126,20 @@ impl OneAsk<'_> {
                         false => place,
                     }));
                     if form.has_score {
-                        tell_score(Some(members[place].score), replies);
+                        answer_score(Some(members[place].score), replies);
                     }
                 }
             },
             OneAsk::Range(ask) => {
                 let found: Vec<Scored<'_>> = ask.members(members).collect();
-                tell_members(&found, ask.has_scores, replies);
+                answer_members(&found, ask.has_scores, replies);
             }
             OneAsk::Random(None, _) => match members.get(pick(members.len().max(1), seed)) {
                 Some(picked) => replies.value(picked.member),
                 None => replies.null(),
             },
             OneAsk::Random(Some(count), has_scores) => {
-                tell_random(members, (count, has_scores), seed, replies);
+                answer_random(members, (count, has_scores), seed, replies);
             }
             OneAsk::Scan(args) => scan(members, is_there, args, replies)?,
             _ => unreachable!("`run` does the others"),
@@ -189,7 +189,7 @@ fn add<'a>(
         }
     }
     match (when.adds, when.counts_changed) {
-        (true, _) => tell_score(sum, replies),
+        (true, _) => answer_score(sum, replies),
         (false, true) => replies.integer(added + changed),
         (false, false) => replies.integer(added),
     }
@@ -211,16 +211,16 @@ pub(super) fn pop<'a>(
         Side::Max => members.len() - count..members.len(),
     };
     replies.array(if is_nested { count } else { 2 * count });
-    let mut tell = |it: &Scored<'_>| {
+    let mut answer = |it: &Scored<'_>| {
         if is_nested {
             replies.array(2);
         }
         replies.value(it.member);
-        tell_score(Some(it.score), replies);
+        answer_score(Some(it.score), replies);
     };
     match side {
-        Side::Min => members[places.clone()].iter().for_each(&mut tell),
-        Side::Max => members[places.clone()].iter().rev().for_each(&mut tell),
+        Side::Min => members[places.clone()].iter().for_each(&mut answer),
+        Side::Max => members[places.clone()].iter().rev().for_each(&mut answer),
     }
     let mut edit = ZsetEdit::begin(view, 0);
     edit.remove_range(places);
@@ -266,7 +266,7 @@ pub(super) fn check_bytes(edit: &ZsetEdit<'_>) -> Result<(), Refused> {
     }
 }
 
-fn tell_score(score: Option<f64>, replies: &mut Replies<'_>) {
+fn answer_score(score: Option<f64>, replies: &mut Replies<'_>) {
     match score {
         Some(score) => replies.double(&score_text(score)),
         None => replies.null(),
@@ -274,10 +274,10 @@ fn tell_score(score: Option<f64>, replies: &mut Replies<'_>) {
 }
 
 /// Members, each with its score if that is asked for: in RESP3 as a pair.
-pub(super) fn tell_members(members: &[Scored<'_>], has_scores: bool, replies: &mut Replies<'_>) {
+pub(super) fn answer_members(members: &[Scored<'_>], has_scores: bool, replies: &mut Replies<'_>) {
     let is_nested = begin_members(members.len(), has_scores, replies);
     for it in members {
-        tell_member(it, (has_scores, is_nested), replies);
+        answer_member(it, (has_scores, is_nested), replies);
     }
 }
 
@@ -291,18 +291,18 @@ fn begin_members(len: usize, has_scores: bool, replies: &mut Replies<'_>) -> boo
     is_nested
 }
 
-fn tell_member(it: &Scored<'_>, (has_score, is_nested): (bool, bool), replies: &mut Replies<'_>) {
+fn answer_member(it: &Scored<'_>, (has_score, is_nested): (bool, bool), replies: &mut Replies<'_>) {
     if is_nested {
         replies.array(2);
     }
     replies.value(it.member);
     if has_score {
-        tell_score(Some(it.score), replies);
+        answer_score(Some(it.score), replies);
     }
 }
 
 /// ZRANDMEMBER with a count: distinct members, or with a negative count any.
-fn tell_random(
+fn answer_random(
     members: &[Scored<'_>],
     (count, has_scores): (i64, bool),
     seed: u64,
@@ -319,15 +319,15 @@ fn tell_random(
     };
     let is_nested = begin_members(len, has_scores, replies);
     // What is beyond the bound of a reply is refused, however much more would come.
-    let mut tell = |it| {
-        tell_member(it, (has_scores, is_nested), replies);
+    let mut answer = |it| {
+        answer_member(it, (has_scores, is_nested), replies);
         !replies.is_beyond()
     };
     if count < 0 {
         let mut seeds = seed..;
         let mut at = || pick(members.len(), seeds.next().unwrap_or_default());
         for _ in 0..wanted {
-            if !tell(&members[at()]) {
+            if !answer(&members[at()]) {
                 return;
             }
         }
@@ -340,7 +340,7 @@ fn tell_random(
         let left = members.len() - place;
         if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
             needed -= 1;
-            if !tell(it) {
+            if !answer(it) {
                 return;
             }
         }
@@ -398,11 +398,11 @@ fn scan(
         let matches = |pattern: &Pattern| pattern.matches(it.member);
         pattern.as_ref().is_none_or(matches)
     };
-    let told: Vec<&Scored<'_>> = members.iter().filter(is_wanted).collect();
+    let chosen: Vec<&Scored<'_>> = members.iter().filter(is_wanted).collect();
     replies.array(2);
     replies.bulk(b"0");
-    replies.array(told.len() * if has_scores { 2 } else { 1 });
-    for it in told {
+    replies.array(chosen.len() * if has_scores { 2 } else { 1 });
+    for it in chosen {
         replies.value(it.member);
         if has_scores {
             // A string in RESP3, too.
@@ -431,7 +431,7 @@ mod tests {
     fn picked(count: i64, has_scores: bool, protocol: Protocol, seed: u64) -> String {
         let mut out = Vec::new();
         let mut replies = Replies::bounded(&mut out, protocol, 1 << 16);
-        tell_random(&MEMBERS, (count, has_scores), seed, &mut replies);
+        answer_random(&MEMBERS, (count, has_scores), seed, &mut replies);
         String::from_utf8(out).expect("text")
     }
 
@@ -448,13 +448,14 @@ mod tests {
         let mut seen = [0; 5];
         for seed in 0..2_000 {
             for count in 0..7 {
-                let told = letters(&picked(count, false, Protocol::Resp2, seed));
-                let is_distinct = told.as_bytes().is_sorted_by(|one, other| one > other);
-                assert!(is_distinct, "{told}");
+                let chosen = letters(&picked(count, false, Protocol::Resp2, seed));
+                let is_distinct = chosen.as_bytes().is_sorted_by(|one, other| one > other);
+                assert!(is_distinct, "{chosen}");
                 let count = usize::try_from(count).expect("not negative");
-                assert_eq!(told.len(), count.min(5));
+                assert_eq!(chosen.len(), count.min(5));
                 if count == 2 {
-                    told.bytes()
+                    chosen
+                        .bytes()
                         .for_each(|it| seen[usize::from(it - b'a')] += 1);
                 }
             }
@@ -469,19 +470,19 @@ mod tests {
 
     #[test]
     fn random_members_with_scores_are_pairs_and_end_at_the_bound_of_a_reply() {
-        let told = picked(1, true, Protocol::Resp2, 1);
+        let chosen = picked(1, true, Protocol::Resp2, 1);
         assert!(
-            told.starts_with("*2\r\n$1\r\n") && told.ends_with("$3\r\n1.5\r\n"),
-            "{told}"
+            chosen.starts_with("*2\r\n$1\r\n") && chosen.ends_with("$3\r\n1.5\r\n"),
+            "{chosen}"
         );
-        let told = picked(-1, true, Protocol::Resp3, 1);
+        let chosen = picked(-1, true, Protocol::Resp3, 1);
         assert!(
-            told.starts_with("*1\r\n*2\r\n$1\r\n") && told.ends_with(",1.5\r\n"),
-            "{told}"
+            chosen.starts_with("*1\r\n*2\r\n$1\r\n") && chosen.ends_with(",1.5\r\n"),
+            "{chosen}"
         );
         let mut out = Vec::new();
         let mut replies = Replies::bounded(&mut out, Protocol::Resp2, 1 << 16);
-        tell_random(&MEMBERS, (-i64::MAX, false), 1, &mut replies);
+        answer_random(&MEMBERS, (-i64::MAX, false), 1, &mut replies);
         assert!(replies.is_beyond());
         assert!(out.len() <= 1 << 16);
     }

@@ -299,7 +299,7 @@ mod tests {
         Scored { score, member }
     }
 
-    fn told(kind: RangeKind, min: &str, max: &str, is_reverse: bool) -> String {
+    fn reply_to(kind: RangeKind, min: &str, max: &str, is_reverse: bool) -> String {
         let range = ZsetRange::read(kind, min.as_bytes(), max.as_bytes()).expect("good");
         let members = &MEMBERS[range.places(&MEMBERS, is_reverse, 0)];
         members.iter().map(|it| char::from(it.member[0])).collect()
@@ -324,8 +324,8 @@ mod tests {
             ),
             ("9223372036854775807", "-9223372036854775808", "", ""),
         ] {
-            assert_eq!(told(RangeKind::Rank, start, end, false), forward);
-            assert_eq!(told(RangeKind::Rank, start, end, true), reverse);
+            assert_eq!(reply_to(RangeKind::Rank, start, end, false), forward);
+            assert_eq!(reply_to(RangeKind::Rank, start, end, true), reverse);
         }
         assert_eq!(ZsetRange::Rank(0, -1).places(&[], false, 0), 0..0);
         assert_eq!(ZsetRange::Rank(0, -1).places(&[], true, 0), 0..0);
@@ -344,7 +344,7 @@ mod tests {
             ("(2", "inf", "e"),
             ("", "(", ""),
         ] {
-            assert_eq!(told(RangeKind::Score, min, max, false), members);
+            assert_eq!(reply_to(RangeKind::Score, min, max, false), members);
         }
     }
 
@@ -360,8 +360,8 @@ mod tests {
             ("[c", "[c", "c"),
             ("(c", "[c", ""),
         ] {
-            assert_eq!(told(RangeKind::Lex, min, max, false), members);
-            assert_eq!(told(RangeKind::Lex, min, max, true), members);
+            assert_eq!(reply_to(RangeKind::Lex, min, max, false), members);
+            assert_eq!(reply_to(RangeKind::Lex, min, max, true), members);
         }
         // Members of several scores, not in the order of their bytes.
         let mixed = [scored(1.0, b"b"), scored(2.0, b"a"), scored(3.0, b"c")];

@@ -11,7 +11,7 @@ use super::head::CORRUPT;
 use super::score::read_score;
 use super::zset::{Scored, ZsetEdit, ZsetView};
 use super::zset_commands::{
-    Refused, check_bytes, integer, is_of_other_type, pop, tell_members, view_of, write,
+    Refused, answer_members, check_bytes, integer, is_of_other_type, pop, view_of, write,
 };
 use super::zsets_ask::{
     Aggregate, Combine, CombineOptions, CombineResult, CountedKeys, Operation, ZsetsAsk,
@@ -121,7 +121,7 @@ impl Combine<'_> {
             Operation::Diff => diff(&sources),
         };
         match self.result {
-            CombineResult::Told => tell_members(&found, options.has_scores, replies),
+            CombineResult::Answered => answer_members(&found, options.has_scores, replies),
             CombineResult::Counted => {
                 let most = if options.limit == 0 {
                     usize::MAX
@@ -273,7 +273,7 @@ mod tests {
         edit.encode()
     }
 
-    fn told(found: &[Scored<'_>]) -> Model {
+    fn shown(found: &[Scored<'_>]) -> Model {
         assert!(found.is_sorted_by(|one, other| one.order(other).is_lt()));
         let pairs = found.iter().map(|it| (it.member.to_vec(), it.score));
         pairs.collect()
@@ -334,15 +334,15 @@ mod tests {
                     .keys()
                     .map(|it| (it.clone(), joined(it).expect("one has it")));
                 let union_of: Model = union_of.collect();
-                assert_eq!(told(&union(sources(), aggregate)), union_of);
+                assert_eq!(shown(&union(sources(), aggregate)), union_of);
                 let is_in_all = |it: &Vec<u8>| models.iter().all(|model| model.contains_key(it));
                 let inter_of: Model = union_of.into_iter().filter(|it| is_in_all(&it.0)).collect();
-                assert_eq!(told(&inter(sources(), aggregate)), inter_of);
+                assert_eq!(shown(&inter(sources(), aggregate)), inter_of);
             }
             let is_first = |it: &Vec<u8>| !models[1..].iter().any(|model| model.contains_key(it));
             let first = models[0].clone().into_iter();
             let diff_of: Model = first.filter(|(it, _)| is_first(it)).collect();
-            assert_eq!(told(&diff(&sources())), diff_of);
+            assert_eq!(shown(&diff(&sources())), diff_of);
         }
     }
 

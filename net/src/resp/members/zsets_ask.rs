@@ -53,7 +53,7 @@ pub(in crate::resp) enum Operation {
 /// What becomes of the members that are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::resp) enum CombineResult<'a> {
-    Told,
+    Answered,
     Counted,
     /// This key gets them.
     Stored(&'a [u8]),
@@ -106,9 +106,9 @@ impl<'a> ZsetsAsk<'a> {
         let combine = |operation, result| Combine::read(command, args, operation, result);
         let stored = CombineResult::Stored;
         Ok(Some(match command.id {
-            Name::ZUnion => combine(Operation::Union, CombineResult::Told)?,
-            Name::ZInter => combine(Operation::Inter, CombineResult::Told)?,
-            Name::ZDiff => combine(Operation::Diff, CombineResult::Told)?,
+            Name::ZUnion => combine(Operation::Union, CombineResult::Answered)?,
+            Name::ZInter => combine(Operation::Inter, CombineResult::Answered)?,
+            Name::ZDiff => combine(Operation::Diff, CombineResult::Answered)?,
             Name::ZInterCard => combine(Operation::Inter, CombineResult::Counted)?,
             Name::ZUnionStore => combine(Operation::Union, stored(args.get(1)))?,
             Name::ZInterStore => combine(Operation::Inter, stored(args.get(1)))?,
@@ -185,7 +185,7 @@ impl<'a> Combine<'a> {
     ) -> Result<ZsetsAsk<'a>, Fault> {
         let first = match result {
             CombineResult::Stored(_) => 3,
-            CombineResult::Told | CombineResult::Counted => 2,
+            CombineResult::Answered | CombineResult::Counted => 2,
         };
         let count = read_integer(args.get(first - 1)).ok_or(NOT_AN_INTEGER)?;
         let count = usize::try_from(count).unwrap_or(0);
@@ -229,7 +229,7 @@ impl<'a> Combine<'a> {
                     };
                     2
                 }
-                () if self.result == CombineResult::Told && is(b"WITHSCORES") => {
+                () if self.result == CombineResult::Answered && is(b"WITHSCORES") => {
                     options.has_scores = true;
                     1
                 }

@@ -21,7 +21,7 @@ pub struct History {
 }
 
 /// States that the search looks at, at most.
-const LOOKS_MAX: usize = 2_000_000;
+const CHECKS_MAX: usize = 2_000_000;
 
 impl History {
     pub fn asked(&mut self, client: usize, lines: Vec<String>) {
@@ -79,7 +79,7 @@ impl History {
             if !met.insert((done, state.clone())) {
                 continue;
             }
-            if met.len() > LOOKS_MAX {
+            if met.len() > CHECKS_MAX {
                 return Err("the search takes too long".into());
             }
             let is_left = |at: &usize| done & (1 << at) == 0;
