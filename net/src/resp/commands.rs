@@ -1,6 +1,6 @@
 //! COMMAND: the table, told.
 
-use super::keys_of::{KeyFlags, key_flags, key_places};
+use super::keys_of::{KeyFlags, count_place, key_flags, key_places};
 use super::parser::Arguments;
 use super::pattern::Pattern;
 use super::reply::Replies;
@@ -121,6 +121,7 @@ fn tips(id: Name) -> &'static [&'static str] {
         Name::Wait => &["request_policy:all_shards", "response_policy:agg_min"],
         Name::HGetAll | Name::HKeys | Name::HVals => &["nondeterministic_output_order"],
         Name::HRandField | Name::HScan => &["nondeterministic_output"],
+        Name::ZRandMember | Name::ZScan => &["nondeterministic_output"],
         Name::Time | Name::Ttl | Name::PTtl => &["nondeterministic_output"],
         Name::Info => &[
             "nondeterministic_output",
@@ -159,6 +160,7 @@ fn categories(command: &Command) -> Vec<&'static str> {
         "string" => categories.push("@string"),
         "bitmap" => categories.push("@bitmap"),
         "hash" => categories.push("@hash"),
+        "sorted-set" => categories.push("@sortedset"),
         // The commands of the container have the category, as in Redis.
         "pubsub" if command.id != Name::PubSub => categories.push("@pubsub"),
         _ => {}
@@ -182,33 +184,25 @@ fn categories(command: &Command) -> Vec<&'static str> {
 /// Where the keys stand, as clients of Redis 7 read it.
 fn key_specifications(command: &Command, replies: &mut Replies<'_>) {
     let (first, last, step) = command.keys;
-    if first == 0 {
+    let counted = count_place(command.id);
+    if first == 0 && counted.is_none() {
         return replies.set(0);
     }
-    // Each key of RENAME and COPY is used in another way.
-    let is_pair = matches!(command.id, Name::Rename | Name::RenameNx | Name::Copy);
+    // Each key of RENAME and its like is used in another way.
+    let is_pair = matches!(
+        command.id,
+        Name::Rename | Name::RenameNx | Name::Copy | Name::ZRangeStore
+    );
+    let index = |first: i8| i64::from(first);
     let all = match is_pair {
-        true => vec![(first, 0), (first + step, 0)],
-        false => vec![(first, if last < 0 { last } else { 0 })],
+        true => vec![(index(first), 0), (index(first + step), 0)],
+        false if first == 0 => Vec::new(),
+        false => vec![(index(first), if last < 0 { last } else { 0 })],
     };
-    replies.set(all.len());
+    replies.set(all.len() + usize::from(counted.is_some()));
+    let ranges = all.len();
     for (number, (first, last)) in all.into_iter().enumerate() {
-        replies.map(3);
-        replies.bulk(b"flags");
-        let KeyFlags { usual, .. } = key_flags(command.id, number);
-        replies.set(usual.len());
-        usual.iter().for_each(|flag| replies.simple(flag));
-        replies.bulk(b"begin_search");
-        replies.map(2);
-        replies.bulk(b"type");
-        replies.bulk(b"index");
-        replies.bulk(b"spec");
-        replies.map(1);
-        replies.bulk(b"index");
-        replies.integer(first.into());
-        replies.bulk(b"find_keys");
-        replies.map(2);
-        replies.bulk(b"type");
+        key_specification(command, number, first, replies);
         replies.bulk(b"range");
         replies.bulk(b"spec");
         replies.map(3);
@@ -219,6 +213,37 @@ fn key_specifications(command: &Command, replies: &mut Replies<'_>) {
         replies.bulk(b"limit");
         replies.integer(0);
     }
+    if let Some(place) = counted {
+        let place = i64::try_from(place).expect("few");
+        key_specification(command, ranges, place, replies);
+        replies.bulk(b"keynum");
+        replies.bulk(b"spec");
+        replies.map(3);
+        for (name, number) in [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)] {
+            replies.bulk(name.as_bytes());
+            replies.integer(number);
+        }
+    }
+}
+
+/// What is told of some keys up to the type of what follows: where they begin.
+fn key_specification(command: &Command, number: usize, first: i64, replies: &mut Replies<'_>) {
+    replies.map(3);
+    replies.bulk(b"flags");
+    let KeyFlags { usual, .. } = key_flags(command.id, number);
+    replies.set(usual.len());
+    usual.iter().for_each(|flag| replies.simple(flag));
+    replies.bulk(b"begin_search");
+    replies.map(2);
+    replies.bulk(b"type");
+    replies.bulk(b"index");
+    replies.bulk(b"spec");
+    replies.map(1);
+    replies.bulk(b"index");
+    replies.integer(first);
+    replies.bulk(b"find_keys");
+    replies.map(2);
+    replies.bulk(b"type");
 }
 
 /// COMMAND GETKEYS and GETKEYSANDFLAGS.
@@ -235,6 +260,9 @@ fn keys(args: Arguments<'_>, has_flags: bool, replies: &mut Replies<'_>) {
         return replies.error(b"ERR Invalid number of arguments specified for command");
     }
     let places = key_places(command, args);
+    if places.is_empty() && count_place(command.id).is_some() {
+        return replies.error(b"ERR Invalid arguments specified for command");
+    }
     replies.array(places.len());
     for (number, place) in places.into_iter().enumerate() {
         if !has_flags {

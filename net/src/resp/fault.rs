@@ -13,6 +13,8 @@ pub(super) enum Fault {
     ExpireTime(&'static str),
     /// The number of the argument that is no option.
     Option(usize),
+    /// The name of the command.
+    NoInputKey(&'static str),
 }
 
 pub(super) const SYNTAX: Fault = Fault::Text("ERR syntax error");
@@ -28,6 +30,11 @@ impl Fault {
             Fault::Text(text) => out.extend_from_slice(text.as_bytes()),
             Fault::Arity(name) => {
                 out.extend_from_slice(b"ERR wrong number of arguments for '");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"' command");
+            }
+            Fault::NoInputKey(name) => {
+                out.extend_from_slice(b"ERR at least 1 input key is needed for '");
                 out.extend_from_slice(name.as_bytes());
                 out.extend_from_slice(b"' command");
             }

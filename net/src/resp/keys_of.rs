@@ -1,5 +1,6 @@
 //! Which arguments of a command are its keys, and what it does to them: COMMAND tells it.
 
+use super::number::read_integer;
 use super::parser::Arguments;
 use super::scripts::Eval;
 use super::table::{Command, Name};
@@ -57,6 +58,32 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
         Name::Copy if number == 0 => &["RO", "access"],
         Name::Rename | Name::Copy => &["OW", "update"],
         Name::RenameNx => &["OW", "insert"],
+        Name::ZCard => &["RO"],
+        Name::ZAdd => &["RW", "update"],
+        Name::ZRem | Name::ZRemRangeByLex | Name::ZRemRangeByRank | Name::ZRemRangeByScore => {
+            &["RW", "delete"]
+        }
+        Name::ZMPop | Name::ZPopMax | Name::ZPopMin => &["RW", "access", "delete"],
+        Name::ZDiffStore | Name::ZInterStore | Name::ZRangeStore | Name::ZUnionStore
+            if number == 0 =>
+        {
+            &["OW", "update"]
+        }
+        Name::ZCount | Name::ZDiff | Name::ZDiffStore | Name::ZInter | Name::ZInterCard => {
+            &["RO", "access"]
+        }
+        Name::ZInterStore | Name::ZLexCount | Name::ZMScore | Name::ZRandMember => {
+            &["RO", "access"]
+        }
+        Name::ZRange | Name::ZRangeByLex | Name::ZRangeByScore | Name::ZRangeStore => {
+            &["RO", "access"]
+        }
+        Name::ZRank | Name::ZRevRange | Name::ZRevRangeByLex | Name::ZRevRangeByScore => {
+            &["RO", "access"]
+        }
+        Name::ZRevRank | Name::ZScan | Name::ZScore | Name::ZUnion | Name::ZUnionStore => {
+            &["RO", "access"]
+        }
         _ => &["RW", "access", "update"],
     };
     KeyFlags {
@@ -65,8 +92,26 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
     }
 }
 
-/// The numbers of the arguments that are keys, of a command that may have so many.
+/// The argument that says how many keys stand behind it, of a command that counts them.
+pub(super) fn count_place(id: Name) -> Option<usize> {
+    match id {
+        Name::ZDiff | Name::ZInter | Name::ZInterCard | Name::ZMPop | Name::ZUnion => Some(1),
+        Name::ZDiffStore | Name::ZInterStore | Name::ZUnionStore => Some(2),
+        _ => None,
+    }
+}
+
+/// The numbers of the arguments that are keys, of a command that may have so many. None of a
+/// command whose number of keys is wrong.
 pub(super) fn key_places(command: &Command, args: Arguments<'_>) -> Vec<usize> {
+    if let Some(place) = count_place(command.id) {
+        let count = read_integer(args.get(place)).and_then(|it| usize::try_from(it).ok());
+        let is_good = |count: &usize| (1..args.len() - place).contains(count);
+        let counted = count.filter(is_good).map(|count| place + 1..=place + count);
+        // A destination stands before the number.
+        let first = 1..if counted.is_some() { place } else { 1 };
+        return first.chain(counted.into_iter().flatten()).collect();
+    }
     if let Some(eval) = Eval::read(command.id, args) {
         return eval.map_or(Vec::new(), |eval| (3..3 + eval.keys().count()).collect());
     }

@@ -93,6 +93,7 @@ impl Model<'_> {
                 let seed = self.seed;
                 ask.run(self.key(key), seed, replies);
             }
+            Request::Zset(ask) => ask.run(self.keys, self.seed, replies),
             Request::StrLen(key) => {
                 let len = self.key(key).plain().map_or(0, <[u8]>::len);
                 replies.integer(i64::try_from(len).expect("values are bounded"));
@@ -137,6 +138,9 @@ impl Model<'_> {
             let of_members = state.members().map(MemberType::of);
             return state.plain().is_some()
                 || of_members.is_some_and(|it| it != Some(MemberType::Hash));
+        }
+        if let Request::Zset(ask) = request {
+            return ask.is_of_other_type(self.keys);
         }
         let plain = request.key_of_plain();
         plain.is_some_and(|key| self.key(key).members().is_some())

@@ -103,6 +103,22 @@ impl<'a> Replies<'a> {
         }
     }
 
+    /// A number with a point, written so: a string in RESP2. A part of a value as those of
+    /// [`Replies::value`].
+    pub(super) fn double(&mut self, text: &str) {
+        if self.protocol == Protocol::Resp2 {
+            return self.value(text.as_bytes());
+        }
+        let line_bytes = text.len() + 3;
+        if self.out.len().saturating_add(line_bytes) > self.bytes_max {
+            self.beyond_bytes = self.beyond_bytes.saturating_add(line_bytes);
+            return;
+        }
+        self.out.push(b',');
+        self.out.extend_from_slice(text.as_bytes());
+        self.end_line();
+    }
+
     /// A text, which RESP3 marks as one.
     pub fn text(&mut self, text: &str) {
         if self.protocol == Protocol::Resp2 {

@@ -7,6 +7,7 @@ pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use super::fraction::{Fraction, Refused};
 use super::members::hash_ask::HashAsk;
 use super::members::head::MemberType;
+use super::members::zset_ask::ZsetAsk;
 use super::number::{read_integer, read_unsigned};
 use super::parser::Arguments;
 use super::table::{Command, Name};
@@ -138,6 +139,7 @@ pub(super) enum Request<'a> {
     Rename(Pair<'a>),
     Copy(Pair<'a>),
     Hash(&'a [u8], HashAsk<'a>),
+    Zset(ZsetAsk<'a>),
 }
 
 /// What RENAME and COPY are about.
@@ -241,8 +243,10 @@ impl<'a> Request<'a> {
             }),
             Name::Copy => read_copy(args)?,
             _ => {
-                let asked = HashAsk::read(command, args)?;
-                return Ok(asked.map(|ask| Request::Hash(key(), ask)));
+                if let Some(ask) = HashAsk::read(command, args)? {
+                    return Ok(Some(Request::Hash(key(), ask)));
+                }
+                return Ok(ZsetAsk::read(command, args)?.map(Request::Zset));
             }
         }))
     }
@@ -265,7 +269,8 @@ impl<'a> Request<'a> {
             | Request::Rename(_)
             | Request::Copy(_)
             | Request::Type(_)
-            | Request::Hash(..) => false,
+            | Request::Hash(..)
+            | Request::Zset(_) => false,
             Request::Read(_, read) => read.is_of_plain(),
             _ => true,
         }
@@ -297,6 +302,9 @@ impl<'a> Request<'a> {
     /// Whether it may change a key.
     pub(super) fn is_change(&self) -> bool {
         if let Request::Hash(_, ask) = self {
+            return ask.is_change();
+        }
+        if let Request::Zset(ask) = self {
             return ask.is_change();
         }
         !matches!(
@@ -351,6 +359,7 @@ impl<'a> Request<'a> {
                 visit(pair.from);
                 visit(pair.to);
             }
+            Request::Zset(ask) => ask.for_each_key(visit),
             Request::Set { key, .. }
             | Request::Get(key)
             | Request::GetDel(key)

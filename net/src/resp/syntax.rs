@@ -38,7 +38,8 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         | Name::PTtl
         | Name::StrLen
         | Name::Ttl
-        | Name::Type => "key",
+        | Name::Type
+        | Name::ZCard => "key",
         Name::FlushAll | Name::FlushDb => "[ ASYNC | SYNC ]",
         Name::GetBit => "key offset",
         Name::GetEx => {
@@ -96,6 +97,43 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         Name::SetEx => "key seconds value",
         Name::SetRange => "key offset value",
         Name::Wait => "numreplicas timeout",
+        id => syntax_of_zsets(id),
+    }
+}
+
+/// The same of the commands of sorted sets.
+fn syntax_of_zsets(id: Name) -> &'static str {
+    match id {
+        Name::ZAdd => "key [ NX | XX ] [ GT | LT ] [ CH ] [ INCR ] ( score member ) ...",
+        Name::ZCount | Name::ZLexCount => "key min max",
+        Name::ZRemRangeByLex | Name::ZRemRangeByScore => "key min max",
+        Name::ZRemRangeByRank => "key start stop",
+        Name::ZDiff => "numkeys key ... [ WITHSCORES ]",
+        Name::ZInter | Name::ZUnion => {
+            "numkeys key ... [ WEIGHTS weight ... ] [ AGGREGATE aggregate ] [ WITHSCORES ]"
+        }
+        Name::ZInterCard => "numkeys key ... [ LIMIT limit ]",
+        Name::ZDiffStore => "dst numkeys src ...",
+        Name::ZInterStore | Name::ZUnionStore => {
+            "dst numkeys src ... [ WEIGHTS weight ... ] [ AGGREGATE aggregate ]"
+        }
+        Name::ZIncrBy => "key number member",
+        Name::ZMPop => "numkeys key ... ( MIN | MAX ) [ COUNT count ]",
+        Name::ZMScore | Name::ZRem => "key member ...",
+        Name::ZPopMax | Name::ZPopMin => "key [ count ]",
+        Name::ZRandMember => "key [ count [ WITHSCORES ] ]",
+        Name::ZRange => {
+            "key start stop [ BYSCORE | BYLEX ] [ REV ] [ LIMIT offset count ] [ WITHSCORES ]"
+        }
+        Name::ZRangeByLex => "key min max [ LIMIT offset count ]",
+        Name::ZRangeByScore => "key min max [ WITHSCORES ] [ LIMIT offset count ]",
+        Name::ZRangeStore => "dst src min max [ BYSCORE | BYLEX ] [ REV ] [ LIMIT offset count ]",
+        Name::ZRank | Name::ZRevRank => "key member [ WITHSCORE ]",
+        Name::ZRevRange => "key start stop [ WITHSCORES ]",
+        Name::ZRevRangeByLex => "key max min [ LIMIT offset count ]",
+        Name::ZRevRangeByScore => "key max min [ WITHSCORES ] [ LIMIT offset count ]",
+        Name::ZScan => "key cursor [ MATCH pattern ] [ COUNT count ] [ NOSCORES ]",
+        Name::ZScore => "key member",
         _ => "",
     }
 }
@@ -305,7 +343,13 @@ mod tests {
             // As many as the command takes at the least; a word in front of one is one, too.
             let all = read(syntax);
             let needed = all.iter().filter(|it| !it.is_optional);
-            let least: usize = needed.map(|it| 1 + usize::from(it.token.is_some())).sum();
+            let words = |it: &Argument| match it.kind {
+                "block" => it.parts.len(),
+                _ => 1,
+            };
+            let least: usize = needed
+                .map(|it| words(it) + usize::from(it.token.is_some()))
+                .sum();
             let needs = usize::from(command.arity.unsigned_abs()) - 1;
             let is_container = syntax.is_empty();
             let has_block = syntax.contains('(');

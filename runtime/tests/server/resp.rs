@@ -24,6 +24,7 @@ mod tools;
 mod tracking;
 mod tracking_table;
 mod watching;
+mod zset_table;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -5,7 +5,7 @@
 
 /// Bytes before the members of a small head.
 pub const SMALL_HEAD_BYTES: usize = 8;
-/// The flags that the head of a hash may have: it has been large.
+/// The flags that a head may have: its members have been more or longer at some time.
 const FLAGS_KNOWN: u8 = 4;
 /// The form in which all members stand in the value.
 const FORM_SMALL: u8 = 0;
@@ -15,6 +15,8 @@ const FORM_SMALL: u8 = 0;
 pub enum HeadType {
     /// Fields with values.
     Hash,
+    /// Members with scores, in the order of these.
+    Zset,
 }
 
 impl HeadType {
@@ -23,11 +25,13 @@ impl HeadType {
     pub const fn number(self) -> u8 {
         match self {
             HeadType::Hash => 1,
+            HeadType::Zset => 3,
         }
     }
 
     fn of(number: u8) -> Option<Self> {
-        (number == HeadType::Hash.number()).then_some(HeadType::Hash)
+        let all = [HeadType::Hash, HeadType::Zset];
+        all.into_iter().find(|it| it.number() == number)
     }
 }
 
@@ -96,6 +100,10 @@ mod tests {
             members: 1,
         };
         assert_eq!(HeadView::read(&GOOD), Ok(head));
+        let mut zset = GOOD;
+        zset[0] = 3;
+        let head_type = HeadType::Zset;
+        assert_eq!(HeadView::read(&zset), Ok(HeadView { head_type, ..head }));
     }
 
     #[test]

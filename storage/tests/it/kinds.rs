@@ -67,6 +67,19 @@ fn the_head_in_the_document_is_one_of_a_hash() {
 }
 
 #[test]
+fn the_second_head_in_the_document_is_one_of_a_sorted_set() {
+    let bytes: Vec<u8> = hex_block("**Entry of a zset**").into_values().collect();
+    let head = HeadView {
+        head_type: HeadType::Zset,
+        members: 2,
+    };
+    assert_eq!(HeadView::read(&bytes), Ok(head));
+    let scores = [1.5_f64, 2.0].map(f64::to_le_bytes);
+    let members = [&scores[0], &b"\x01b"[..], &scores[1], b"\x01a"].concat();
+    assert_eq!(bytes[8..], members);
+}
+
+#[test]
 fn a_put_gives_a_key_its_kind_and_an_edit_of_the_expiry_leaves_it() {
     let mut store = filled_store();
     let long = [&HEAD[..], &[b'v'; 3_000]].concat();

@@ -7,6 +7,7 @@ use crate::script::{ScriptAccess, ScriptItem, ScriptName, ScriptReach};
 use crate::slot::slot_of;
 
 use super::super::host::Host;
+use super::super::keys_of::count_place;
 use super::super::local;
 use super::super::parser::{Arguments, KeptArguments};
 use super::super::queued::{for_each_key, put_command, put_reply, reply_of};
@@ -129,7 +130,8 @@ impl Talk {
             Name::Watch | Name::KvApply | Name::KvGet | Name::KvRun
         ) || command.group == "pubsub";
         let eval = Eval::read(command.id, args);
-        let is_keyed = command.keys.0 > 0 && !is_other || eval.is_some();
+        let has_keys = command.keys.0 > 0 || count_place(command.id).is_some();
+        let is_keyed = has_keys && !is_other || eval.is_some();
         let is_keyed = is_keyed || command.id == Name::Publish;
         if !is_keyed && !local::is_queued(command.id) {
             // A secret is not kept until EXEC.

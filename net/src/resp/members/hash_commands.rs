@@ -193,7 +193,7 @@ fn answer_all(view: Option<HashView<'_>>, parts: HashParts, replies: &mut Replie
 }
 
 /// A number below `len`, which is not 0: another one for another seed.
-fn pick(len: usize, seed: u64) -> usize {
+pub(super) fn pick(len: usize, seed: u64) -> usize {
     usize::try_from(mixed(seed) % len as u64).expect("below a length")
 }
 

@@ -24,6 +24,8 @@ pub(in crate::resp) struct Corrupt;
 pub(in crate::resp) enum MemberType {
     /// Fields with values.
     Hash,
+    /// Members with scores, in the order of these.
+    Zset,
 }
 
 impl MemberType {
@@ -31,20 +33,23 @@ impl MemberType {
     pub(in crate::resp) fn of(value: &[u8]) -> Option<Self> {
         match value.first() {
             Some(1) => Some(MemberType::Hash),
+            Some(3) => Some(MemberType::Zset),
             _ => None,
         }
     }
 
     /// The type of this name.
     pub(in crate::resp) fn of_name(name: &[u8]) -> Option<Self> {
-        name.eq_ignore_ascii_case(b"hash")
-            .then_some(MemberType::Hash)
+        let all = [MemberType::Hash, MemberType::Zset];
+        let is_it = |it: &MemberType| name.eq_ignore_ascii_case(it.name().as_bytes());
+        all.into_iter().find(is_it)
     }
 
     /// Its number in a head.
     pub(in crate::resp) fn number(self) -> u8 {
         match self {
             MemberType::Hash => 1,
+            MemberType::Zset => 3,
         }
     }
 
@@ -52,6 +57,7 @@ impl MemberType {
     pub(in crate::resp) fn name(self) -> &'static str {
         match self {
             MemberType::Hash => "hash",
+            MemberType::Zset => "zset",
         }
     }
 }
@@ -95,6 +101,7 @@ pub(in crate::resp) fn encoding_of(value: &[u8]) -> &'static [u8] {
     let is_large = value.get(2).is_some_and(|flags| flags & FLAG_LARGE != 0);
     match MemberType::of(value) {
         Some(MemberType::Hash) if is_large => b"hashtable",
+        Some(MemberType::Zset) if is_large => b"skiplist",
         _ => b"listpack",
     }
 }

@@ -4,12 +4,19 @@
 //! value of a key with members:  head of 8 bytes | entry | entry ...
 //! ```
 //!
-//! A type has two files here: its value as a codec that knows no commands, and its commands, which
-//! read their arguments and edit such values. What the server keeps and ships of a value is the
-//! head alone (`storage/FORMAT.md`, *Heads*).
+//! A type has some files here: its value as a codec that knows no commands, its commands as they
+//! are read from their arguments, and what they do to such values. What the server keeps and ships
+//! of a value is the head alone (`storage/FORMAT.md`, *Heads*).
 
 pub(super) mod hash;
 pub(super) mod hash_ask;
 pub(super) mod hash_commands;
 pub(super) mod head;
+mod score;
 mod strings;
+mod zset;
+pub(super) mod zset_ask;
+mod zset_commands;
+mod zset_range;
+mod zset_several;
+mod zsets_ask;

@@ -16,6 +16,7 @@ use super::pausing::{PAUSE_TABLE, PAUSED};
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
 use super::tracking_table::{TRACKED, TRACKING_TABLE};
+use super::zset_table::ZSET_TABLE;
 use super::{Talk, encode, folder, start, words_of};
 use crate::cluster::nodes::free_address;
 
@@ -51,6 +52,7 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
     // The last line of the table ends the connection.
     let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
     let lines = lines.chain(HASH_TABLE.lines());
+    let lines = lines.chain(ZSET_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
     let lines = lines.chain(PAUSE_TABLE.lines());
     let lines = lines.chain(TRACKING_TABLE.lines());

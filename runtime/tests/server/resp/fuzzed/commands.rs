@@ -312,6 +312,235 @@ fn of_hashes(chance: &mut Chance) -> Words {
     }
 }
 
+/// A member of a sorted set: short, so that Redis keeps it in a list.
+fn member(chance: &mut Chance) -> Vec<u8> {
+    chance
+        .pick(&["a", "b", "c", "d", "e", "", "12", "a member", "\0\r\n"])
+        .into()
+}
+
+/// Scores whose sums are exact, so that they do not depend on an order.
+fn score(chance: &mut Chance) -> Vec<u8> {
+    match chance.below(3) {
+        0 => chance.pick(&FLOATS).as_bytes().to_vec(),
+        1 => chance
+            .pick(&[
+                "inf",
+                "-inf",
+                "-0",
+                "1e300",
+                "4611686018427388928",
+                "0.1",
+                "-3",
+            ])
+            .into(),
+        _ => chance.below(6).to_string().into_bytes(),
+    }
+}
+
+fn range_ends(chance: &mut Chance, name: &str) -> Words {
+    let lex: [&[u8]; 10] = [
+        b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[d", b"[", b"(", b"x",
+    ];
+    let mut ends: Words = (0..2)
+        .map(|_| match name {
+            _ if chance.once_in(40) => value(chance),
+            "LEX" => chance.pick(&lex).to_vec(),
+            "RANK" => chance
+                .pick(&["0", "1", "2", "-1", "-2", "-3", "5", "-9"])
+                .into(),
+            _ => {
+                let open: &[u8] = if chance.once_in(4) { b"(" } else { b"" };
+                [open, &score(chance)].concat()
+            }
+        })
+        .collect();
+    // Half of all ranges are not empty by their ends.
+    if chance.once_in(2) {
+        match name {
+            "LEX" => ends[0] = b"-".to_vec(),
+            "RANK" => ends[1] = b"-1".to_vec(),
+            _ => ends[0] = b"-inf".to_vec(),
+        }
+    }
+    ends
+}
+
+/// ZRANGE in all its forms, behind its name and the keys.
+fn range_options(chance: &mut Chance) -> Words {
+    let kind = chance.pick(&["RANK", "SCORE", "LEX"]);
+    let mut words = range_ends(chance, kind);
+    match kind {
+        "LEX" => words.push(b"BYLEX".to_vec()),
+        "SCORE" => words.push(b"BYSCORE".to_vec()),
+        _ => {}
+    }
+    if chance.once_in(3) {
+        words.push(b"REV".to_vec());
+        if kind != "RANK" && chance.once_in(2) {
+            words.swap(0, 1);
+        }
+    }
+    if chance.once_in(4) {
+        let most = chance.pick(&["0", "1", "2", "-1", "9"]).into();
+        words.extend([b"LIMIT".to_vec(), chance.below(3).to_string().into(), most]);
+    }
+    words
+}
+
+/// ZUNION and its like, behind the name and the destination.
+fn combined(chance: &mut Chance) -> Words {
+    let count = 1 + chance.below(3);
+    let given = if chance.once_in(40) { count + 1 } else { count };
+    let mut words: Words = vec![given.to_string().into()];
+    words.extend((0..count).map(|_| key(chance)));
+    if chance.once_in(4) {
+        words.push(b"WEIGHTS".to_vec());
+        let weights = ["1", "2", "-1", "0", "0.5", "inf", "x"];
+        words.extend((0..count).map(|_| chance.pick(&weights).into()));
+    }
+    if chance.once_in(4) {
+        let how = chance.pick(&["SUM", "min", "MAX", "SUM", "MIN", "BOGUS"]);
+        words.extend([b"AGGREGATE".to_vec(), how.into()]);
+    }
+    words
+}
+
+/// A command of sorted sets.
+fn of_zsets(chance: &mut Chance) -> Words {
+    let name = |name: &str| name.as_bytes().to_vec();
+    match chance.below(16) {
+        0..=3 => {
+            let mut command = vec![name("ZADD"), key(chance)];
+            while chance.once_in(4) {
+                let options = ["NX", "XX", "GT", "LT", "CH", "INCR", "ch"];
+                command.push(chance.pick(&options).into());
+            }
+            for _ in 0..1 + chance.below(3) {
+                command.extend([score(chance), member(chance)]);
+            }
+            command
+        }
+        4 => vec![name("ZINCRBY"), key(chance), score(chance), member(chance)],
+        5 => {
+            let command = chance.pick(&["ZREM", "ZMSCORE", "ZREM"]);
+            let members: Words = (0..1 + chance.below(3)).map(|_| member(chance)).collect();
+            [vec![name(command), key(chance)], members].concat()
+        }
+        6 => {
+            let command = chance.pick(&["ZSCORE", "ZRANK", "ZREVRANK"]);
+            let mut command = vec![name(command), key(chance), member(chance)];
+            if chance.once_in(4) {
+                command.push(name("WITHSCORE"));
+            }
+            command
+        }
+        7 => vec![name("ZCARD"), key(chance)],
+        8 => {
+            let all = [
+                ("ZCOUNT", "SCORE"),
+                ("ZLEXCOUNT", "LEX"),
+                ("ZREMRANGEBYRANK", "RANK"),
+                ("ZREMRANGEBYSCORE", "SCORE"),
+                ("ZREMRANGEBYLEX", "LEX"),
+            ];
+            let (command, kind) = all[chance.below(all.len())];
+            let ends = range_ends(chance, kind);
+            [vec![name(command), key(chance)], ends].concat()
+        }
+        9 | 10 => {
+            let options = range_options(chance);
+            let mut command = [vec![name("ZRANGE"), key(chance)], options].concat();
+            if chance.once_in(2) {
+                command.push(name("WITHSCORES"));
+            }
+            command
+        }
+        11 => {
+            let all = [
+                ("ZREVRANGE", "RANK"),
+                ("ZRANGEBYSCORE", "SCORE"),
+                ("ZREVRANGEBYSCORE", "SCORE"),
+                ("ZRANGEBYLEX", "LEX"),
+                ("ZREVRANGEBYLEX", "LEX"),
+            ];
+            let (command, kind) = all[chance.below(all.len())];
+            let mut ends = range_ends(chance, kind);
+            if command.contains("REVRANGEBY") {
+                ends.reverse();
+            }
+            [vec![name(command), key(chance)], ends].concat()
+        }
+        12 => {
+            let command = chance.pick(&["ZPOPMIN", "ZPOPMAX"]);
+            let mut command = vec![name(command), key(chance)];
+            if chance.once_in(2) {
+                command.push(chance.pick(&["0", "1", "2", "-1"]).into());
+            }
+            command
+        }
+        13 => {
+            let mut command = vec![name("ZMPOP"), name("2"), key(chance), key(chance)];
+            command.push(chance.pick(&["MIN", "MAX", "max"]).into());
+            if chance.once_in(2) {
+                command.extend([name("COUNT"), chance.pick(&["1", "2", "0", "9"]).into()]);
+            }
+            command
+        }
+        14 => of_several_zsets(chance),
+        _ => counted_or_scanned(chance),
+    }
+}
+
+/// ZRANGESTORE, ZUNION and their like.
+fn of_several_zsets(chance: &mut Chance) -> Words {
+    let name = |name: &str| name.as_bytes().to_vec();
+    match chance.below(3) {
+        0 => {
+            let to = [name("ZRANGESTORE"), key(chance), key(chance)];
+            [to.to_vec(), range_options(chance)].concat()
+        }
+        1 => {
+            let all = ["ZUNIONSTORE", "ZINTERSTORE", "ZDIFFSTORE"];
+            let command = chance.pick(&all);
+            let to = vec![name(command), key(chance)];
+            [to, combined(chance)].concat()
+        }
+        _ => {
+            let command = chance.pick(&["ZUNION", "ZINTER", "ZDIFF"]);
+            let mut command = [vec![name(command)], combined(chance)].concat();
+            if chance.once_in(2) {
+                command.push(name("WITHSCORES"));
+            }
+            command
+        }
+    }
+}
+
+/// ZINTERCARD or ZSCAN.
+fn counted_or_scanned(chance: &mut Chance) -> Words {
+    let name = |name: &str| name.as_bytes().to_vec();
+    match chance.below(2) {
+        0 => {
+            let mut command = vec![name("ZINTERCARD"), name("2"), key(chance), key(chance)];
+            if chance.once_in(2) {
+                command.extend([name("LIMIT"), chance.pick(&["0", "1", "-1"]).into()]);
+            }
+            command
+        }
+        _ => {
+            let mut command = vec![name("ZSCAN"), key(chance), name("0")];
+            if chance.once_in(2) {
+                command.extend([name("MATCH"), chance.pick(&PATTERNS).to_vec()]);
+            }
+            if chance.once_in(4) {
+                command.push(name("NOSCORES"));
+            }
+            command
+        }
+    }
+}
+
 /// A command with keys, of those that may stand behind MULTI and in scripts.
 pub(crate) fn of_keys(chance: &mut Chance) -> Words {
     let key_alone: [&[u8]; 15] = [
@@ -331,7 +560,8 @@ pub(crate) fn of_keys(chance: &mut Chance) -> Words {
         b"GET",
         b"EXISTS",
     ];
-    match chance.below(36) {
+    match chance.below(44) {
+        36..=43 => of_zsets(chance),
         0..=4 => set(chance),
         5..=9 => vec![chance.pick(&key_alone).to_vec(), key(chance)],
         10 => vec![b"SETNX".to_vec(), key(chance), value(chance)],

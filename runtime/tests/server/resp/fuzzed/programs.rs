@@ -3,6 +3,9 @@
 
 use super::chance::Chance;
 
+/// A key of sorted sets alone, in the slot of the keys of programs.
+pub(crate) const ZSET_KEY: &str = "{s}z";
+
 /// What a variable holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -368,6 +371,9 @@ impl Writer<'_> {
                 self.of(Kind::List, next)
             ),
             8 => format!("({})[{}]", self.of(Kind::List, next), self.small()),
+            9 if self.chance.once_in(3) => {
+                format!("redis.call('ZRANGE', '{ZSET_KEY}', 0, -1, 'WITHSCORES')")
+            }
             9 => format!("redis.call('GET', {})", self.key()),
             10 => format!("redis.pcall('INCR', {})", self.key()),
             11 => format!(
@@ -419,6 +425,24 @@ impl Writer<'_> {
         }
     }
 
+    /// The words of a call about a sorted set, whose key is not declared.
+    fn of_zset(&mut self) -> String {
+        let member = self.chance.pick(&["'a'", "'b'", "ARGV[1]"]);
+        match self.chance.below(6) {
+            0 | 1 => format!(
+                "'ZADD', '{ZSET_KEY}', {}, {member}",
+                self.of(Kind::Number, 0)
+            ),
+            2 => format!(
+                "'ZINCRBY', '{ZSET_KEY}', {}, {member}",
+                self.of(Kind::Number, 0)
+            ),
+            3 => format!("'ZREM', '{ZSET_KEY}', {member}"),
+            4 => format!("'ZPOPMIN', '{ZSET_KEY}'"),
+            _ => format!("'ZUNIONSTORE', '{ZSET_KEY}', 1, '{ZSET_KEY}', 'WEIGHTS', 0.5"),
+        }
+    }
+
     /// A call that changes something.
     fn change(&mut self) -> String {
         let call = if self.chance.once_in(4) {
@@ -427,7 +451,8 @@ impl Writer<'_> {
             "redis.call"
         };
         let key = self.key();
-        let words = match self.chance.below(13) {
+        let words = match self.chance.below(16) {
+            13..=15 => self.of_zset(),
             0 | 1 => format!("'SET', {key}, {}", self.of(Kind::Text, 2)),
             2 => format!("'SET', {key}, {}", self.of(Kind::Number, 1)),
             3 => format!("'INCR', {key}"),

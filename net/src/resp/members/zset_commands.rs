@@ -1,0 +1,489 @@
+//! What the commands of sorted sets do to the value of one key.
+
+use std::borrow::Cow;
+
+use crate::limits::KEY_BYTES_MAX;
+use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::resp::key_state::KeyState;
+use crate::resp::number::read_integer;
+use crate::resp::parser::Arguments;
+use crate::resp::pattern::Pattern;
+use crate::resp::reply::{Protocol, Replies};
+use crate::resp::transaction_keys::TransactionKeys;
+
+use super::hash_commands::pick;
+use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
+use super::score::{read_score, score_text};
+use super::zset::{Scored, ZsetEdit, ZsetView};
+use super::zset_ask::{AddWhen, OneAsk, ZsetAsk};
+use super::zset_range::Side;
+
+/// The text of a refusal.
+pub(super) type Refused = Cow<'static, [u8]>;
+
+impl ZsetAsk<'_> {
+    /// Whether a key that it reads has a value of another type.
+    pub(in crate::resp) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
+        match self {
+            ZsetAsk::One(key, _) => is_of_other_type(keys.find(key).expect("it was read")),
+            ZsetAsk::Several(ask) => ask.is_of_other_type(keys),
+        }
+    }
+
+    /// Runs the command on keys that were read, of no other type. `seed` is another one each time.
+    pub(in crate::resp) fn run(
+        &self,
+        keys: &mut TransactionKeys,
+        seed: u64,
+        replies: &mut Replies<'_>,
+    ) {
+        let done = match self {
+            ZsetAsk::One(key, ask) => {
+                let state = keys.find_mut(key);
+                ask.run(state.expect("it was read"), seed, replies)
+            }
+            ZsetAsk::Several(ask) => ask.run(keys, replies),
+        };
+        if let Err(text) = done {
+            replies.error(&text);
+        }
+    }
+}
+
+impl OneAsk<'_> {
+    fn run(
+        self,
+        state: &mut KeyState,
+        seed: u64,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Refused> {
+        if !self.is_change() {
+            let view = view_of(state)?;
+            return self.answer(&view, state.is_there(), seed, replies);
+        }
+        // The value is put back, or another one in its place.
+        let before = state.members().map(<[u8]>::to_vec);
+        let view = before.as_deref().map(ZsetView::read).transpose();
+        let view = view.map_err(|_| CORRUPT)?.unwrap_or_default();
+        let edit = match self {
+            OneAsk::Add(args, first, when) => add(&view, (args, first), when, replies)?,
+            OneAsk::Rem(args) => {
+                let mut edit = ZsetEdit::begin(&view, args.len() - 2);
+                args.from(2).for_each(|member| _ = edit.remove(member));
+                replies.integer(integer(view.members().len() - edit.len()));
+                edit
+            }
+            OneAsk::RemRange(range) => {
+                let places = range.places(view.members(), false, 0);
+                replies.integer(integer(places.len()));
+                let mut edit = ZsetEdit::begin(&view, 0);
+                edit.remove_range(places);
+                edit
+            }
+            OneAsk::Pop(side, count) => {
+                let is_nested = count.is_some() && replies.protocol() == Protocol::Resp3;
+                pop(&view, side, count.unwrap_or(1), is_nested, replies)
+            }
+            _ => unreachable!("`answer` does the others"),
+        };
+        if edit.is_changed() {
+            write(&edit, state);
+        }
+        Ok(())
+    }
+
+    /// Runs a command that only reads.
+    fn answer(
+        self,
+        view: &ZsetView<'_>,
+        is_there: bool,
+        seed: u64,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Refused> {
+        let members = view.members();
+        match self {
+            OneAsk::Card => replies.integer(integer(members.len())),
+            OneAsk::Count(range) => {
+                replies.integer(integer(range.places(members, false, 0).len()));
+            }
+            OneAsk::Score(member) => answer_score(view.finder(1).get(member), replies),
+            OneAsk::Scores(args) => {
+                let names = args.len() - 2;
+                let finder = view.finder(names);
+                replies.array(names);
+                args.from(2)
+                    .for_each(|name| answer_score(finder.get(name), replies));
+            }
+            OneAsk::Rank(member, form) => match view.place_of(member) {
+                None if form.has_score => replies.null_array(),
+                None => replies.null(),
+                Some(place) => {
+                    if form.has_score {
+                        replies.array(2);
+                    }
+                    replies.integer(integer(match form.is_reverse {
+                        true => members.len() - 1 - place,
+                        false => place,
+                    }));
+                    if form.has_score {
+                        answer_score(Some(members[place].score), replies);
+                    }
+                }
+            },
+            OneAsk::Range(ask) => {
+                let found: Vec<Scored<'_>> = ask.members(members).collect();
+                answer_members(&found, ask.has_scores, replies);
+            }
+            OneAsk::Random(None, _) => match members.get(pick(members.len().max(1), seed)) {
+                Some(picked) => replies.value(picked.member),
+                None => replies.null(),
+            },
+            OneAsk::Random(Some(count), has_scores) => {
+                answer_random(members, (count, has_scores), seed, replies);
+            }
+            OneAsk::Scan(args) => scan(members, is_there, args, replies)?,
+            _ => unreachable!("`run` does the others"),
+        }
+        Ok(())
+    }
+}
+
+fn add<'a>(
+    view: &ZsetView<'a>,
+    (args, first): (Arguments<'a>, usize),
+    when: AddWhen,
+    replies: &mut Replies<'_>,
+) -> Result<ZsetEdit<'a>, Refused> {
+    let names = (args.len() - first) / 2;
+    let mut edit = ZsetEdit::begin(view, names);
+    edit.note_many(names, 0);
+    let (mut added, mut changed, mut sum) = (0, 0, None);
+    let pairs = args
+        .from(first)
+        .step_by(2)
+        .zip(args.from(first + 1).step_by(2));
+    for (score, member) in pairs {
+        let mut score = read_score(score).expect("it was checked");
+        let before = edit.get(member);
+        match before {
+            Some(_) if when.is_absent => continue,
+            None if when.is_present => continue,
+            None => added += 1,
+            Some(before) => {
+                if when.adds {
+                    score += before;
+                }
+                if score.is_nan() {
+                    return Err(b"ERR resulting score is not a number (NaN)"[..].into());
+                }
+                if when.is_less && score >= before || when.is_greater && score <= before {
+                    continue;
+                }
+                changed += i64::from(score != before);
+            }
+        }
+        sum = Some(score);
+        if before != Some(score) {
+            edit.set(member, score);
+            check_bytes(&edit)?;
+        }
+    }
+    match (when.adds, when.counts_changed) {
+        (true, _) => answer_score(sum, replies),
+        (false, true) => replies.integer(added + changed),
+        (false, false) => replies.integer(added),
+    }
+    Ok(edit)
+}
+
+/// Takes members away from a side and tells them with their scores.
+pub(super) fn pop<'a>(
+    view: &ZsetView<'a>,
+    side: Side,
+    count: usize,
+    is_nested: bool,
+    replies: &mut Replies<'_>,
+) -> ZsetEdit<'a> {
+    let members = view.members();
+    let count = count.min(members.len());
+    let places = match side {
+        Side::Min => 0..count,
+        Side::Max => members.len() - count..members.len(),
+    };
+    replies.array(if is_nested { count } else { 2 * count });
+    let mut answer = |it: &Scored<'_>| {
+        if is_nested {
+            replies.array(2);
+        }
+        replies.value(it.member);
+        answer_score(Some(it.score), replies);
+    };
+    match side {
+        Side::Min => members[places.clone()].iter().for_each(&mut answer),
+        Side::Max => members[places.clone()].iter().rev().for_each(&mut answer),
+    }
+    let mut edit = ZsetEdit::begin(view, 0);
+    edit.remove_range(places);
+    edit
+}
+
+/// Gives the key what an edit has made.
+pub(super) fn write(edit: &ZsetEdit<'_>, state: &mut KeyState) {
+    match edit.encode() {
+        Some(value) => state.set_members(value),
+        None => _ = state.delete(),
+    }
+}
+
+pub(super) fn integer(count: usize) -> i64 {
+    i64::try_from(count).expect("values are bounded")
+}
+
+/// Whether a key has a value of another type.
+pub(super) fn is_of_other_type(state: &KeyState) -> bool {
+    let of_members = state.members().map(MemberType::of);
+    state.plain().is_some() || of_members.is_some_and(|it| it != Some(MemberType::Zset))
+}
+
+/// The sorted set of a key whose type was checked; without one it has no member.
+pub(super) fn view_of(state: &KeyState) -> Result<ZsetView<'_>, Refused> {
+    let view = state.members().map(ZsetView::read).transpose();
+    Ok(view.map_err(|_| CORRUPT)?.unwrap_or_default())
+}
+
+pub(super) fn check_bytes(edit: &ZsetEdit<'_>) -> Result<(), Refused> {
+    let bytes = edit.bytes();
+    match bytes <= MEMBERS_BYTES_MAX {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR nothing was changed: the {} would take {bytes} bytes or more with {} members, \
+             and {MEMBERS_BYTES_MAX} is the limit",
+            MemberType::Zset.name(),
+            edit.len(),
+        )
+        .into_bytes()
+        .into()),
+    }
+}
+
+fn answer_score(score: Option<f64>, replies: &mut Replies<'_>) {
+    match score {
+        Some(score) => replies.double(&score_text(score)),
+        None => replies.null(),
+    }
+}
+
+/// Members, each with its score if that is asked for: in RESP3 as a pair.
+pub(super) fn answer_members(members: &[Scored<'_>], has_scores: bool, replies: &mut Replies<'_>) {
+    let is_nested = begin_members(members.len(), has_scores, replies);
+    for it in members {
+        answer_member(it, (has_scores, is_nested), replies);
+    }
+}
+
+/// The line before so many members; whether each is a pair.
+fn begin_members(len: usize, has_scores: bool, replies: &mut Replies<'_>) -> bool {
+    let is_nested = has_scores && replies.protocol() == Protocol::Resp3;
+    replies.array(match has_scores && !is_nested {
+        true => len.saturating_mul(2),
+        false => len,
+    });
+    is_nested
+}
+
+fn answer_member(it: &Scored<'_>, (has_score, is_nested): (bool, bool), replies: &mut Replies<'_>) {
+    if is_nested {
+        replies.array(2);
+    }
+    replies.value(it.member);
+    if has_score {
+        answer_score(Some(it.score), replies);
+    }
+}
+
+/// ZRANDMEMBER with a count: distinct members, or with a negative count any.
+fn answer_random(
+    members: &[Scored<'_>],
+    (count, has_scores): (i64, bool),
+    seed: u64,
+    replies: &mut Replies<'_>,
+) {
+    if members.is_empty() {
+        return replies.array(0);
+    }
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let len = if count < 0 {
+        wanted
+    } else {
+        wanted.min(members.len())
+    };
+    let is_nested = begin_members(len, has_scores, replies);
+    // What is beyond the bound of a reply is refused, however much more would come.
+    let mut answer = |it| {
+        answer_member(it, (has_scores, is_nested), replies);
+        !replies.is_beyond()
+    };
+    if count < 0 {
+        let mut seeds = seed..;
+        let mut at = || pick(members.len(), seeds.next().unwrap_or_default());
+        for _ in 0..wanted {
+            if !answer(&members[at()]) {
+                return;
+            }
+        }
+        return;
+    }
+    // Of those that are left each is taken as often as it must be for `len` of them. Redis tells
+    // all from the last one on.
+    let mut needed = len;
+    for (place, it) in members.iter().rev().enumerate() {
+        let left = members.len() - place;
+        if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
+            needed -= 1;
+            if !answer(it) {
+                return;
+            }
+        }
+    }
+}
+
+/// ZSCAN: all members are one page, as Redis has it of a sorted set in a list.
+fn scan(
+    members: &[Scored<'_>],
+    is_there: bool,
+    args: Arguments<'_>,
+    replies: &mut Replies<'_>,
+) -> Result<(), Refused> {
+    let fault = |fault: Fault| {
+        let mut text = Vec::new();
+        fault.write(args, &mut text);
+        Cow::Owned(text)
+    };
+    let (mut pattern, mut has_scores) = (None, true);
+    // Redis looks at no option of a key that is not there.
+    let mut number = if is_there { 3 } else { args.len() };
+    while number < args.len() {
+        let is = |name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
+        let has_argument = number + 1 < args.len();
+        match () {
+            () if is(b"MATCH") && has_argument => pattern = Some(args.get(number + 1)),
+            () if is(b"COUNT") && has_argument => {
+                let count = read_integer(args.get(number + 1));
+                if count.ok_or_else(|| fault(NOT_AN_INTEGER))? < 1 {
+                    return Err(fault(SYNTAX));
+                }
+            }
+            () if is(b"NOSCORES") => {
+                has_scores = false;
+                number += 1;
+                continue;
+            }
+            () if is(b"NOVALUES") => {
+                return Err(b"ERR NOVALUES option can only be used in HSCAN"[..].into());
+            }
+            () => return Err(fault(SYNTAX)),
+        }
+        number += 2;
+    }
+    let pattern = pattern.filter(|pattern| *pattern != b"*");
+    if let Some(bytes) = pattern
+        .map(<[u8]>::len)
+        .filter(|bytes| *bytes > KEY_BYTES_MAX)
+    {
+        let text = format!("ERR a pattern of {bytes} bytes; at most {KEY_BYTES_MAX} are taken");
+        return Err(text.into_bytes().into());
+    }
+    let pattern = pattern.map(Pattern::new);
+    let is_wanted = |it: &&Scored<'_>| {
+        let matches = |pattern: &Pattern| pattern.matches(it.member);
+        pattern.as_ref().is_none_or(matches)
+    };
+    let chosen: Vec<&Scored<'_>> = members.iter().filter(is_wanted).collect();
+    replies.array(2);
+    replies.bulk(b"0");
+    replies.array(chosen.len() * if has_scores { 2 } else { 1 });
+    for it in chosen {
+        replies.value(it.member);
+        if has_scores {
+            // A string in RESP3, too.
+            replies.value(score_text(it.score).as_bytes());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMBERS: [Scored<'_>; 5] = [
+        scored(b"a"),
+        scored(b"b"),
+        scored(b"c"),
+        scored(b"d"),
+        scored(b"e"),
+    ];
+
+    const fn scored(member: &[u8]) -> Scored<'_> {
+        Scored { score: 1.5, member }
+    }
+
+    fn picked(count: i64, has_scores: bool, protocol: Protocol, seed: u64) -> String {
+        let mut out = Vec::new();
+        let mut replies = Replies::bounded(&mut out, protocol, 1 << 16);
+        answer_random(&MEMBERS, (count, has_scores), seed, &mut replies);
+        String::from_utf8(out).expect("text")
+    }
+
+    /// The members that a reply tells, which are single letters.
+    fn letters(reply: &str) -> String {
+        let lines = reply.lines().filter(|line| line.len() == 1);
+        lines
+            .filter(|line| !line.starts_with(|it: char| it.is_ascii_digit()))
+            .collect()
+    }
+
+    #[test]
+    fn a_count_of_random_members_is_of_distinct_ones_and_a_negative_one_is_of_any() {
+        let mut seen = [0; 5];
+        for seed in 0..2_000 {
+            for count in 0..7 {
+                let chosen = letters(&picked(count, false, Protocol::Resp2, seed));
+                let is_distinct = chosen.as_bytes().is_sorted_by(|one, other| one > other);
+                assert!(is_distinct, "{chosen}");
+                let count = usize::try_from(count).expect("not negative");
+                assert_eq!(chosen.len(), count.min(5));
+                if count == 2 {
+                    chosen
+                        .bytes()
+                        .for_each(|it| seen[usize::from(it - b'a')] += 1);
+                }
+            }
+            assert_eq!(letters(&picked(-9, false, Protocol::Resp2, seed)).len(), 9);
+        }
+        // Each is one of two of five.
+        assert!(
+            seen.iter().all(|times| (700..900).contains(times)),
+            "{seen:?}"
+        );
+    }
+
+    #[test]
+    fn random_members_with_scores_are_pairs_and_end_at_the_bound_of_a_reply() {
+        let chosen = picked(1, true, Protocol::Resp2, 1);
+        assert!(
+            chosen.starts_with("*2\r\n$1\r\n") && chosen.ends_with("$3\r\n1.5\r\n"),
+            "{chosen}"
+        );
+        let chosen = picked(-1, true, Protocol::Resp3, 1);
+        assert!(
+            chosen.starts_with("*1\r\n*2\r\n$1\r\n") && chosen.ends_with(",1.5\r\n"),
+            "{chosen}"
+        );
+        let mut out = Vec::new();
+        let mut replies = Replies::bounded(&mut out, Protocol::Resp2, 1 << 16);
+        answer_random(&MEMBERS, (-i64::MAX, false), 1, &mut replies);
+        assert!(replies.is_beyond());
+        assert!(out.len() <= 1 << 16);
+    }
+}
