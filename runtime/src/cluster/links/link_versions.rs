@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use penstock_net::hello::{FEATURE_MANY_KEYS, FEATURE_PLAN_CORE_PORTS};
+use penstock_net::hello::{FEATURE_MANY_KEYS, FEATURE_PLAN_CORE_PORTS, FEATURE_WRONG_TYPE};
 use penstock_net::link::frame::{
-    LINK_VERSION_LEVEL_ALL, LINK_VERSION_MANY_PARTS, LINK_VERSION_MAX,
+    LINK_VERSION_LEVEL_ALL, LINK_VERSION_MANY_PARTS, LINK_VERSION_MAX, LINK_VERSION_MEMBERS,
 };
 
 static HIGHEST: AtomicU16 = AtomicU16::new(LINK_VERSION_MAX as u16);
@@ -27,6 +27,7 @@ pub(crate) fn offered_features(features: u64) -> u64 {
     let of_versions = [
         (FEATURE_PLAN_CORE_PORTS, LINK_VERSION_LEVEL_ALL),
         (FEATURE_MANY_KEYS, LINK_VERSION_MANY_PARTS),
+        (FEATURE_WRONG_TYPE, LINK_VERSION_MEMBERS),
     ];
     let highest = highest_offered();
     let newer = of_versions
