@@ -169,6 +169,36 @@ fn a_crash_at_each_step_leaves_each_change_whole_or_not_at_all() {
     assert!(met.with_snapshot > 0, "no start used a snapshot: {met:?}");
 }
 
+/// Each of these bugs makes one of the runs above fail, whatever they count.
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_of_changes_over_several_shards_are_caught() {
+    use penstock_storage::planted::{Bug, plant};
+
+    type Run = fn(u64);
+    let (ordered, crashed): (Run, Run) = (|seed| _ = order(seed), |seed| _ = crash_often(seed));
+    let backed_up: Run = |seed| _ = back_up(seed);
+    let all = [
+        (Bug::DecideBeforeReady, ordered),
+        (Bug::CloseBeforeApplied, crashed),
+        (Bug::ForgetClaim, ordered),
+        (Bug::DecideBesideBackup, backed_up),
+    ];
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = Vec::new();
+    for (bug, run) in all {
+        plant(Some(bug));
+        let caught = seeds(100).find(|&seed| std::panic::catch_unwind(|| run(seed)).is_err());
+        plant(None);
+        match caught {
+            Some(seed) => println!("{}: seed {seed}", bug.name()),
+            None => missed.push(bug.name()),
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
 /// Cuts the power, starts again with `shards`, and holds what is there against the history. What
 /// the starts have met.
 fn crash(node: &Node, history: &History, random: &mut Random, shards: u16) -> Met {
