@@ -1,5 +1,6 @@
 //! Changes over several shards: the shards of a node in virtual time, with crashes at each step.
 
+mod cases;
 mod commands;
 mod history;
 mod model;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::frame::{HEADER_BYTES, Header, Opcode, write_frame};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::program::BACKUP_ASKS;
+use penstock_net::request::BatchRequest;
 use penstock_net::resp::{Client, Conversation};
 use penstock_shard::opening::{change_shards, take_inventory};
 use penstock_shard::{ChangesTold, Event, Mail, SessionId, ShardConfig};
@@ -31,6 +32,9 @@ const LIMITS: Limits = Limits {
     frame_bytes_max: 16 << 10,
     value_bytes_max: 3 << 10,
 };
+/// Names of reads that no client of the model asks.
+const BESIDE: u64 = 1 << 40;
+const HELLO_ID: u64 = u64::MAX;
 /// Bytes of the log of a shard between two snapshots: little, so that short runs have some.
 const SNAPSHOT_BYTES: u64 = 200;
 const ROUNDS_MAX: usize = 20_000;
@@ -259,6 +263,7 @@ impl Node {
     fn pump(&mut self, client: usize) {
         let (talker, server) = (&mut self.talkers[client], &mut self.servers[client]);
         let raw = server.raw.replace(Vec::new()).expect("kept");
+        let raw = without_beside(&raw);
         talker.talk.answered(&raw, &talker.host);
         for _ in 0..8 {
             let mut frame = Vec::new();
@@ -354,6 +359,23 @@ impl Node {
             self.deliver(0);
         }
         was_mail
+    }
+
+    /// Another connection to a shard reads a key so often. How many of the reads it has taken.
+    pub fn read_beside(&mut self, shard: usize, key: &str, count: u16) -> usize {
+        let mut bytes = Vec::new();
+        for number in 0..u64::from(count) {
+            let level = AckLevel::Disk;
+            let mut batch = BatchRequest::begin(&mut bytes, BESIDE + number, level, 0, 1);
+            batch.get(&mut bytes, key.as_bytes());
+            batch.finish(&mut bytes);
+        }
+        let session = self.natives[shard];
+        let server = &mut self.servers[shard];
+        let bytes = &bytes[..];
+        let received = Event::Received { session, bytes };
+        let taken = server.shard.step(server.now, received, &mut server.outbox);
+        taken * usize::from(count) / bytes.len()
     }
 
     /// Until nothing is under way any more.
@@ -535,6 +557,20 @@ impl Backup {
         self.before = is_calm.then_some(decided);
         is_good.then_some((self.began.0, images))
     }
+}
+
+/// Replies without those of [`Node::read_beside`].
+fn without_beside(replies: &[u8]) -> Vec<u8> {
+    let (mut left, mut kept) = (replies, Vec::new());
+    while let Some(head) = left.first_chunk::<HEADER_BYTES>() {
+        let header = Header::decode(head);
+        let (frame, others) = left.split_at((header.len as usize).max(HEADER_BYTES));
+        if !(BESIDE..HELLO_ID).contains(&header.request_id) {
+            kept.extend_from_slice(frame);
+        }
+        left = others;
+    }
+    kept
 }
 
 /// The disk of a shard up to the end of what is durable.
