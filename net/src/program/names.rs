@@ -33,7 +33,7 @@ impl AnswerNames {
             _ => None,
         };
         let (mut told, mut later) = (Vec::new(), 0);
-        for (number, instruction) in (0..).zip(instructions) {
+        for (instruction, number) in instructions.iter().zip(0..=u8::MAX) {
             // What runs when a key expires tells nothing.
             let is_now = later == 0;
             later = match instruction.effects() {
@@ -88,6 +88,20 @@ fn name_in(text: &str) -> &str {
 mod tests {
     use super::*;
     use crate::expression::{NamedKey, Step, parse_step};
+
+    #[test]
+    fn as_many_instructions_as_an_item_may_have_are_named() {
+        let keys = [NamedKey {
+            name: "k1".to_string(),
+            key: String::new(),
+        }];
+        let Ok(Step::Instruction(instruction)) = parse_step("return k1.u32@0", &keys) else {
+            panic!("it is one");
+        };
+        let all = vec![instruction; usize::from(u8::MAX)];
+        let names = AnswerNames::new(&all, |_| Some("return k1.u32@0"));
+        assert_eq!(names.told().count(), all.len());
+    }
 
     #[test]
     fn numbers_have_the_names_that_their_instructions_begin_with() {

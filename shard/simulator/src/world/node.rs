@@ -411,8 +411,7 @@ impl World {
         }
     }
 
-    /// Sets aside spares that have rotted, removes those that nobody needs, and deals the others
-    /// out.
+    /// Sets rotted spares aside, removes those that nobody needs, and deals the others out.
     fn supply_spares(
         &mut self,
         files: &mut Files,
