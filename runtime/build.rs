@@ -14,15 +14,15 @@ fn main() {
     // Who develops would have everything compiled anew behind each commit.
     let is_debug = env::var("PROFILE").as_deref() == Ok("debug");
     let given = env::var(commit::GIVEN).ok();
-    let told = match is_debug {
+    let built_from = match is_debug {
         true => "a debug build".to_string(),
         false => {
             for file in commit::files(Path::new(&folder)) {
                 println!("cargo::rerun-if-changed={}", file.display());
             }
-            commit::told(given.as_deref(), Path::new(&folder))
+            commit::describe(given.as_deref(), Path::new(&folder))
         }
     };
     // `cargo run` hands the variable to the server, which refuses a PENSTOCK_ name of no option.
-    println!("cargo::rustc-env=BUILT_FROM={told}");
+    println!("cargo::rustc-env=BUILT_FROM={built_from}");
 }

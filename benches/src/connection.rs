@@ -38,7 +38,7 @@ struct Due {
 
 /// What one frame says of its items; the rest was refused.
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct ItemCounts {
     acked: usize,
     elsewhere: usize,
     unknown: usize,
@@ -121,7 +121,7 @@ pub(crate) struct Connection {
     elsewhere: Option<Option<SocketAddr>>,
     pub(crate) account: Account,
     /// When something came last.
-    pub(crate) heard: Instant,
+    pub(crate) last_received: Instant,
     /// Open loop: when the next shot is due.
     pub(crate) next_due_ns: u64,
 }
@@ -152,7 +152,7 @@ impl Connection {
             entry: None,
             elsewhere: None,
             account: Account::default(),
-            heard: Instant::now(),
+            last_received: Instant::now(),
             next_due_ns: 0,
         }
     }
@@ -329,7 +329,7 @@ impl Connection {
                 } => {
                     at += consumed;
                     if let Some(entry) = &mut self.entry {
-                        if let Err(error) = entry.heard(&header, body, &mut self.to_send) {
+                        if let Err(error) = entry.received(&header, body, &mut self.to_send) {
                             break Err(error);
                         }
                         if entry.is_open() {
@@ -388,9 +388,9 @@ impl Connection {
             return self.answered(
                 shot,
                 items,
-                Told {
+                ItemCounts {
                     acked,
-                    ..Told::default()
+                    ..ItemCounts::default()
                 },
                 done,
             );
@@ -399,30 +399,30 @@ impl Connection {
             Ok(batch) => batch,
             Err(refusal) => return wrong(refusal.to_string()),
         };
-        let mut told = Told::default();
+        let mut counts = ItemCounts::default();
         for number in 0..batch.len() {
             let item = ReplyItem::read(batch.item(number));
             if let Ok(item) = &item
-                && is_told(item.head.status)
+                && shows_level(item.head.status)
             {
                 let code = usize::from(item.head.level.code());
                 self.account.levels[code] += 1;
             }
             match item {
-                Ok(item) if item.head.status == Status::Ok => told.acked += 1,
+                Ok(item) if item.head.status == Status::Ok => counts.acked += 1,
                 Ok(item) if matches!(item.head.status, Status::Moved | Status::NotPrimary) => {
-                    told.elsewhere += 1;
+                    counts.elsewhere += 1;
                     let writer = Writer::read(item.head.version, item.value);
                     self.elsewhere = Some(writer.and_then(|it| it.clients.parse().ok()));
                 }
-                Ok(item) if item.head.status.executed() == Executed::Unknown => told.unknown += 1,
+                Ok(item) if item.head.status.executed() == Executed::Unknown => counts.unknown += 1,
                 Ok(item)
                     if matches!(
                         item.head.status,
                         Status::Busy | Status::Draining | Status::Deadline
                     ) =>
                 {
-                    told.shed += 1;
+                    counts.shed += 1;
                 }
                 Ok(item)
                     if matches!(
@@ -439,7 +439,7 @@ impl Connection {
                 Err(refusal) => return wrong(refusal.to_string()),
             }
         }
-        self.answered(shot, batch.len(), told, done)
+        self.answered(shot, batch.len(), counts, done)
     }
 
     /// A whole frame was not executed: all its items, as one frame of each shot has.
@@ -449,18 +449,18 @@ impl Connection {
         done: &mut impl FnMut(u64, usize),
     ) -> Result<(), BenchError> {
         let shed = self.items_per_shot / self.load.frames();
-        let told = Told {
+        let counts = ItemCounts {
             shed,
-            ..Told::default()
+            ..ItemCounts::default()
         };
-        self.answered(request_id / IDS_PER_SHOT, shed, told, done)
+        self.answered(request_id / IDS_PER_SHOT, shed, counts, done)
     }
 
     fn answered(
         &mut self,
         shot: u64,
         items: usize,
-        told: Told,
+        counts: ItemCounts,
         done: &mut impl FnMut(u64, usize),
     ) -> Result<(), BenchError> {
         let Some(due) = self
@@ -474,13 +474,13 @@ impl Connection {
             )));
         };
         due.items_left -= items;
-        due.served += items - told.shed;
-        let refused = items - told.acked - told.elsewhere - told.unknown - told.shed;
+        due.served += items - counts.shed;
+        let refused = items - counts.acked - counts.elsewhere - counts.unknown - counts.shed;
         self.account.refused += refused as u64;
-        self.account.acked += told.acked as u64;
-        self.account.elsewhere += told.elsewhere as u64;
-        self.account.unknown += told.unknown as u64;
-        self.account.shed += told.shed as u64;
+        self.account.acked += counts.acked as u64;
+        self.account.elsewhere += counts.elsewhere as u64;
+        self.account.unknown += counts.unknown as u64;
+        self.account.shed += counts.shed as u64;
         if due.items_left == 0 {
             let (since_ns, served) = (due.since_ns, due.served);
             self.due.retain(|due| due.shot != shot);
@@ -495,9 +495,9 @@ impl Connection {
         let _ = self.answered(
             shot,
             items,
-            Told {
+            ItemCounts {
                 acked,
-                ..Told::default()
+                ..ItemCounts::default()
             },
             done,
         );
@@ -505,6 +505,6 @@ impl Connection {
 }
 
 /// Whether the level of an answer with this status tells how durable what it shows is.
-fn is_told(status: Status) -> bool {
+fn shows_level(status: Status) -> bool {
     matches!(status, Status::Ok | Status::GuardFailed | Status::NotFound)
 }

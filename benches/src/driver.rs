@@ -191,7 +191,7 @@ struct Meter {
     series: Series,
     progress: Progress,
     /// When the last bytes came.
-    heard: Instant,
+    last_received: Instant,
 }
 
 impl Meter {
@@ -207,7 +207,7 @@ impl Meter {
             measured_from: None,
             series: Series::new(Duration::from_secs_f64(args.interval)),
             progress: Progress::new(args.json || args.csv),
-            heard: start,
+            last_received: start,
         }
     }
 
@@ -279,12 +279,12 @@ impl Run<'_> {
             if let Some(interval_ns) = interval_ns {
                 self.shoot_due(interval_ns, meter.now_ns())?;
             }
-            if meter.heard.elapsed() > SILENCE {
+            if meter.last_received.elapsed() > SILENCE {
                 return Err(BenchError::Connection(format!(
                     "nothing was answered for {SILENCE:?}"
                 )));
             }
-            meter.progress.tell(elapsed, meter.operations);
+            meter.progress.show(elapsed, meter.operations);
         }
     }
 
@@ -316,8 +316,8 @@ impl Run<'_> {
         if !event.is_readable() {
             return Ok(());
         }
-        meter.heard = Instant::now();
-        let arrived_ns = meter.ns_at(meter.heard);
+        meter.last_received = Instant::now();
+        let arrived_ns = meter.ns_at(meter.last_received);
         let mut answered = 0;
         let received = connection.receive(|since_ns, items| {
             let items = items as u64;
@@ -331,19 +331,19 @@ impl Run<'_> {
             return self.lose(number, error);
         }
         let connection = &mut self.connections[number];
-        connection.heard = meter.heard;
+        connection.last_received = meter.last_received;
         if self.away[number].is_some() && connection.is_open() {
             self.away[number] = None;
             answered = 1;
             connection.next_due_ns = arrived_ns;
         }
         // What is under way is answered in the same way, but its answer is to be seen.
-        if let Some(told) = connection.elsewhere() {
+        if let Some(writer) = connection.elsewhere() {
             if !self.args.ledger {
-                return Err(elsewhere(told));
+                return Err(elsewhere(writer));
             }
             if connection.under_way() == 0 {
-                self.go_elsewhere(number, told);
+                self.go_elsewhere(number, writer);
             }
             return Ok(());
         }
@@ -432,8 +432,8 @@ impl Run<'_> {
     }
 
     /// Another node is to be asked, or the same once more.
-    fn go_elsewhere(&mut self, number: usize, told: Option<SocketAddr>) {
-        let to = told.unwrap_or_else(|| self.peer_of(number));
+    fn go_elsewhere(&mut self, number: usize, writer: Option<SocketAddr>) {
+        let to = writer.unwrap_or_else(|| self.peer_of(number));
         self.send_away(number, to, 0);
     }
 
@@ -489,7 +489,7 @@ impl Run<'_> {
                 None => {
                     let connection = &self.connections[number];
                     let is_waiting = connection.under_way() > 0;
-                    if is_waiting && now.duration_since(connection.heard) > SILENCE_OF_ONE {
+                    if is_waiting && now.duration_since(connection.last_received) > SILENCE_OF_ONE {
                         self.lose(number, silent())?;
                     }
                 }
@@ -508,7 +508,7 @@ impl Run<'_> {
                     let made = self.made(number, away.to);
                     match made {
                         Ok((stream, session)) => {
-                            self.connections[number].heard = now;
+                            self.connections[number].last_received = now;
                             self.connections[number].reopen(stream, session)?;
                         }
                         Err(error) => {
@@ -524,8 +524,8 @@ impl Run<'_> {
 }
 
 /// Figures of what was sent from one node to another would say nothing of either.
-fn elsewhere(told: Option<SocketAddr>) -> BenchError {
-    let what = match told {
+fn elsewhere(writer: Option<SocketAddr>) -> BenchError {
+    let what = match writer {
         Some(address) => format!("the server at {address} writes this now: name that one alone"),
         None => "no server writes this now".into(),
     };
@@ -622,7 +622,7 @@ impl Progress {
         }
     }
 
-    fn tell(&mut self, elapsed: Duration, operations: u64) {
+    fn show(&mut self, elapsed: Duration, operations: u64) {
         if self.is_shown && elapsed - self.last >= Duration::from_millis(500) {
             let per_second =
                 (operations - self.operations) as f64 / (elapsed - self.last).as_secs_f64();

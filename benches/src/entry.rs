@@ -197,12 +197,12 @@ impl Entry {
                 body,
                 consumed,
             } => {
-                self.heard(&header, body, out)?;
+                self.received(&header, body, out)?;
                 Ok(Some(consumed))
             }
             _ if is_tls(received) => {
-                let told = "the server speaks TLS at this port: give --tls-ca";
-                Err(BenchError::Connection(told.into()))
+                let cause = "the server speaks TLS at this port: give --tls-ca";
+                Err(BenchError::Connection(cause.into()))
             }
             Received::Incomplete { .. } => Ok(None),
             other => Err(BenchError::WrongAnswer(format!(
@@ -212,7 +212,7 @@ impl Entry {
     }
 
     /// Takes an answer to HELLO or AUTH. The bytes to send next are appended to `out`.
-    pub(crate) fn heard(
+    pub(crate) fn received(
         &mut self,
         header: &Header,
         body: &[u8],

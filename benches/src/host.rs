@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_told_as_far_as_it_tells() {
+    fn the_machine_is_described_as_far_as_it_shows() {
         let host = host();
         assert!(host["cpus"].as_u64() > Some(0), "{host}");
         assert!(host["kernel"].as_str().is_some_and(|it| !it.is_empty()));

@@ -33,9 +33,11 @@ pub struct Report {
 }
 
 /// The level that promises least of those that were told, by their codes.
-fn lowest(told: &[u64; LEVELS]) -> Option<AckLevel> {
-    let told = (0..).zip(told).filter(|&(_, &count)| count > 0);
-    told.filter_map(|(code, _)| AckLevel::from_code(code)).min()
+fn lowest(counts: &[u64; LEVELS]) -> Option<AckLevel> {
+    let counts = (0..).zip(counts).filter(|&(_, &count)| count > 0);
+    counts
+        .filter_map(|(code, _)| AckLevel::from_code(code))
+        .min()
 }
 
 /// What to know of a level that was asked for, if another one was reached.
@@ -343,30 +345,30 @@ mod tests {
 
     #[test]
     fn the_level_reached_is_the_one_that_promises_least_whatever_its_code() {
-        let told = |levels: &[AckLevel]| {
+        let lowest_of = |levels: &[AckLevel]| {
             let mut counts = [0; LEVELS];
             for level in levels {
                 counts[usize::from(level.code())] += 1;
             }
             lowest(&counts)
         };
-        assert_eq!(told(&[]), None);
-        assert_eq!(told(&[AckLevel::All]), Some(AckLevel::All));
+        assert_eq!(lowest_of(&[]), None);
+        assert_eq!(lowest_of(&[AckLevel::All]), Some(AckLevel::All));
         let both = [AckLevel::Replica, AckLevel::All];
-        assert_eq!(told(&both), Some(AckLevel::All));
+        assert_eq!(lowest_of(&both), Some(AckLevel::All));
         let ended = [AckLevel::All, AckLevel::Disk, AckLevel::All];
-        assert_eq!(told(&ended), Some(AckLevel::Disk));
+        assert_eq!(lowest_of(&ended), Some(AckLevel::Disk));
     }
 
     #[test]
     fn another_level_than_was_asked_for_is_reported_with_its_reason() {
-        let told = |asked, reached| other_level(asked, reached).unwrap_or_default();
-        assert_eq!(told(AckLevel::All, AckLevel::All), "");
-        let alone = told(AckLevel::All, AckLevel::Disk);
+        let reason_of = |asked, reached| other_level(asked, reached).unwrap_or_default();
+        assert_eq!(reason_of(AckLevel::All, AckLevel::All), "");
+        let alone = reason_of(AckLevel::All, AckLevel::Disk);
         assert!(alone.contains("no other node may write next"), "{alone}");
-        let raised = told(AckLevel::Disk, AckLevel::All);
+        let raised = reason_of(AckLevel::Disk, AckLevel::All);
         assert!(raised.contains("raised it to all, the least"), "{raised}");
-        let served = told(AckLevel::None, AckLevel::Disk);
+        let served = reason_of(AckLevel::None, AckLevel::Disk);
         assert!(served.contains("--durability none"), "{served}");
     }
 }

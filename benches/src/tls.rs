@@ -59,12 +59,12 @@ impl TlsArgs {
         if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
             let mode = std::fs::metadata(key).map_or(0, |it| it.permissions().mode());
             if mode & 0o007 != 0 {
-                let told = "every user of this machine can use the key; chmod o= it";
-                return Err(of_file("--tls-key", key, &told));
+                let warning = "every user of this machine can use the key; chmod o= it";
+                return Err(of_file("--tls-key", key, &warning));
             }
             let chain = read("--tls-cert", certificate)?;
-            let told = tls.with_certificate(&chain, &read("--tls-key", key)?);
-            tls = told.map_err(|error| of_file("--tls-cert", certificate, &error))?;
+            let loaded = tls.with_certificate(&chain, &read("--tls-key", key)?);
+            tls = loaded.map_err(|error| of_file("--tls-cert", certificate, &error))?;
         }
         if let Some(name) = &self.tls_name {
             tls = tls

@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_outside_the_value_is_told_at_every_border() {
+    fn a_field_outside_the_value_is_refused_at_every_border() {
         for (len, offset, fits) in [
             (4, 0, true),
             (4, 1, false),

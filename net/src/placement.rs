@@ -180,8 +180,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_sends_elsewhere_tells_node_generation_and_address() {
-        let told = Writer::read(
+    fn an_answer_that_sends_elsewhere_names_node_generation_and_address() {
+        let writer = Writer::read(
             Writer::version(3, 9),
             b"partition 7 is written by node 3 at 10.0.0.3:7411",
         );
@@ -190,7 +190,7 @@ mod tests {
             generation: 9,
             clients: "10.0.0.3:7411".into(),
         };
-        assert_eq!(told, Some(expected));
+        assert_eq!(writer, Some(expected));
         // A server without a cluster tells neither node nor generation.
         assert_eq!(Writer::read(Version::default(), b"elsewhere at x:1"), None);
         assert_eq!(Writer::read(Writer::version(3, 9), b"elsewhere"), None);

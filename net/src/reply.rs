@@ -21,9 +21,9 @@ pub const REPLY_ITEM_BYTES: usize = 24;
 pub const NO_INSTRUCTION: u8 = 0xFF;
 /// The failed instruction was an effect whose result would not fit its field's type.
 pub const ITEM_FLAG_OVERFLOW: u8 = 0x01;
-/// An [`ExpiryTold`] stands before the value.
+/// A [`KeyExpiry`] stands before the value.
 pub const ITEM_FLAG_EXPIRY: u8 = 0x02;
-/// A [`Standing`] stands before the value, behind the [`ExpiryTold`] if there is one.
+/// A [`Standing`] stands before the value, behind the [`KeyExpiry`] if there is one.
 pub const ITEM_FLAG_STANDING: u8 = 0x04;
 /// The condition of SET or DEL failed, and the value is the one that is there.
 pub const ITEM_FLAG_SHOWN: u8 = 0x08;
@@ -44,14 +44,14 @@ pub const REPLY_HEAD_BYTES_MAX: usize = REPLY_ITEM_BYTES + EXPIRY_BYTES + STANDI
 
 /// When a key expires, for a client that asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpiryTold {
+pub struct KeyExpiry {
     /// Unix milliseconds from which on the key is gone; 0 is never.
     pub expiry_ms: u64,
     /// The shard's time, which the expiry is compared with.
     pub time_ms: u64,
 }
 
-impl ExpiryTold {
+impl KeyExpiry {
     /// Milliseconds until the key expires. `None` if it never does.
     #[must_use]
     pub fn left_ms(&self) -> Option<u64> {
@@ -114,27 +114,27 @@ impl ReplyHead {
 
     /// Appends a whole item with an expiry, a standing, or both before the value.
     #[cold]
-    pub fn write_telling(
+    pub fn write_extended(
         self,
         out: &mut Vec<u8>,
-        told: Option<ExpiryTold>,
+        expiry: Option<KeyExpiry>,
         standing: Option<Standing>,
         value: &[u8],
     ) {
-        self.write_head(out, told, standing, value.len());
+        self.write_head(out, expiry, standing, value.len());
         push_padded(out, value);
     }
 
-    /// As [`ReplyHead::write_telling`], but the value is shared: it stays in `range` of `block`.
+    /// As [`ReplyHead::write_extended`], but the value is shared: it stays in `range` of `block`.
     pub fn share(
         self,
         out: &mut Pieces,
-        told: Option<ExpiryTold>,
+        expiry: Option<KeyExpiry>,
         standing: Option<Standing>,
         block: Arc<[u8]>,
         range: Range<usize>,
     ) {
-        self.write_head(out.written(), told, standing, range.len());
+        self.write_head(out.written(), expiry, standing, range.len());
         out.share(block, range);
     }
 
@@ -142,16 +142,16 @@ impl ReplyHead {
     fn write_head(
         mut self,
         out: &mut Vec<u8>,
-        told: Option<ExpiryTold>,
+        expiry: Option<KeyExpiry>,
         standing: Option<Standing>,
         value_len: usize,
     ) {
-        self.flags |= told.map_or(0, |_| ITEM_FLAG_EXPIRY);
+        self.flags |= expiry.map_or(0, |_| ITEM_FLAG_EXPIRY);
         self.flags |= standing.map_or(0, |_| ITEM_FLAG_STANDING);
         out.extend_from_slice(&self.encode(value_len));
-        if let Some(told) = told {
-            out.extend_from_slice(&told.expiry_ms.to_le_bytes());
-            out.extend_from_slice(&told.time_ms.to_le_bytes());
+        if let Some(expiry) = expiry {
+            out.extend_from_slice(&expiry.expiry_ms.to_le_bytes());
+            out.extend_from_slice(&expiry.time_ms.to_le_bytes());
         }
         if let Some(standing) = standing {
             out.extend_from_slice(&standing.age_us.to_le_bytes());
@@ -423,7 +423,7 @@ pub struct ReplyItem<'a> {
     /// The fixed part.
     pub head: ReplyHead,
     /// The expiry, if the GET asked for it.
-    pub expiry: Option<ExpiryTold>,
+    pub expiry: Option<KeyExpiry>,
     /// How new the answer is, if the GET let members answer.
     pub standing: Option<Standing>,
     /// Value, field values or message.
@@ -480,7 +480,7 @@ impl<'a> ReplyItem<'a> {
         };
         Ok(ReplyItem {
             head,
-            expiry: (expiry_end > REPLY_ITEM_BYTES).then(|| ExpiryTold {
+            expiry: (expiry_end > REPLY_ITEM_BYTES).then(|| KeyExpiry {
                 expiry_ms: read_u64(item, REPLY_ITEM_BYTES),
                 time_ms: read_u64(item, REPLY_ITEM_BYTES + 8),
             }),
@@ -539,11 +539,11 @@ impl<'a> PlainReply<'a> {
     #[inline]
     pub(crate) fn read(item: &'a [u8]) -> Option<Self> {
         /// Status and flags.
-        const LOOKED_AT: u64 = 0xFF00_0000_0000_FFFF;
+        const JUDGED_BITS: u64 = 0xFF00_0000_0000_FFFF;
         const OK: u64 = Status::Ok.code() as u64;
         const NOT_FOUND: u64 = Status::NotFound.code() as u64;
         let (head, value) = item.split_first_chunk::<REPLY_ITEM_BYTES>()?;
-        let is_ok = match read_u64(head, 0) & LOOKED_AT {
+        let is_ok = match read_u64(head, 0) & JUDGED_BITS {
             OK => true,
             NOT_FOUND => false,
             _ => return None,
@@ -584,15 +584,15 @@ mod tests {
         let mut reply = BatchReply::begin(&mut out, 7, items_max).over(medium);
         for (number, &len) in (0..).zip(lens) {
             let head = ReplyHead::new(Status::Ok, number, AckLevel::Disk, Version::default());
-            let told = (number % 2 == 1).then_some(ExpiryTold {
+            let expiry = (number % 2 == 1).then_some(KeyExpiry {
                 expiry_ms: 5,
                 time_ms: 3,
             });
             let block: Vec<u8> = (0..len + 30).map(|at| at.to_le_bytes()[0]).collect();
             let range = 20..20 + len;
             match shared >> number & 1 {
-                1 => head.share(&mut out, told, None, block.into(), range),
-                _ => head.write_telling(out.written(), told, None, &block[range]),
+                1 => head.share(&mut out, expiry, None, block.into(), range),
+                _ => head.write_extended(out.written(), expiry, None, &block[range]),
             }
             reply.end_item(&mut out);
         }

@@ -54,9 +54,9 @@ impl Stranger {
 #[must_use]
 pub fn opening(bytes: &[u8]) -> Opening {
     let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r');
-    let looked_at = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
-    let end = looked_at.iter().position(|&byte| byte == b'\n');
-    let line = &looked_at[..end.unwrap_or(looked_at.len())];
+    let searched = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
+    let end = searched.iter().position(|&byte| byte == b'\n');
+    let line = &searched[..end.unwrap_or(searched.len())];
     if !line.iter().all(is_text) || bytes.get(4) == Some(&MAGIC) {
         return Opening::Frame;
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 pub const GIVEN: &str = "SOURCE_COMMIT";
 
 /// What the version tells of the tree in `folder`; `given` is the value of [`GIVEN`].
-pub fn told(given: Option<&str>, folder: &Path) -> String {
+pub fn describe(given: Option<&str>, folder: &Path) -> String {
     let is_id = |text: &&str| (7..=40).contains(&text.len()) && text.bytes().all(is_hex);
     if let Some(id) = given.map(str::trim).filter(is_id) {
         return format!("commit {}", &id[..id.len().min(12)]);

@@ -26,7 +26,7 @@ use penstock_net::request::{Condition, Expiry};
 /// Writes that are not answered, at most.
 const IN_FLIGHT: usize = 512;
 /// Refusals that are printed.
-const TOLD: u64 = 3;
+const REFUSALS_SHOWN: u64 = 3;
 
 /// Bytes of a record beside key and value.
 const RECORD_BYTES: u64 = 56;
@@ -85,7 +85,12 @@ fn counters(client: &Client) -> Result<Counters, ClientError> {
     })
 }
 
-fn tell(second: u64, client: &Client, written: u64, refused: u64) -> Result<Counters, ClientError> {
+fn print_counters(
+    second: u64,
+    client: &Client,
+    written: u64,
+    refused: u64,
+) -> Result<Counters, ClientError> {
     let now = counters(client)?;
     println!(
         "{second:>4} s: {written} written, {refused} refused; {} keys, {} in the index of {} \
@@ -130,7 +135,7 @@ fn run() -> Result<bool, ClientError> {
     let alive = rate * (life_ms + 2_000) / 1_000;
     let record_bytes = 8 + value_bytes + RECORD_BYTES;
     let begin = Instant::now();
-    let (mut written, mut refused, mut told) = (0_u64, 0_u64, 0_u64);
+    let (mut written, mut refused, mut printed) = (0_u64, 0_u64, 0_u64);
     let stays = |key: u64| stay > 0 && key.is_multiple_of(stay);
     let mut kept = Vec::new();
     while begin.elapsed() < Duration::from_secs(seconds) {
@@ -155,16 +160,16 @@ fn run() -> Result<bool, ClientError> {
                 Ok(_) => {}
                 Err(error) => {
                     refused += 1;
-                    if refused <= TOLD {
+                    if refused <= REFUSALS_SHOWN {
                         println!("key {key}: {error}");
                     }
                 }
             }
         }
         let second = begin.elapsed().as_secs();
-        if second > told {
-            told = second;
-            let now = tell(second, &client, written, refused)?;
+        if second > printed {
+            printed = second;
+            let now = print_counters(second, &client, written, refused)?;
             most.see(&now, kept.len() as u64 + alive, record_bytes);
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -172,7 +177,7 @@ fn run() -> Result<bool, ClientError> {
     let idle_until = begin.elapsed() + Duration::from_millis(life_ms) + Duration::from_secs(60);
     while begin.elapsed() < idle_until {
         std::thread::sleep(Duration::from_secs(5));
-        tell(begin.elapsed().as_secs(), &client, written, refused)?;
+        print_counters(begin.elapsed().as_secs(), &client, written, refused)?;
     }
     let mut missing = 0;
     for keys in kept.chunks(IN_FLIGHT) {

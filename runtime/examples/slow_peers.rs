@@ -109,7 +109,7 @@ fn hogs(server: &Server, time: Duration) -> Result<(), String> {
                 latencies[which].push(asked.elapsed().as_secs_f64() * 1e3);
                 late[which] += usize::from(status != Status::Ok);
             }
-            hogs.iter_mut().for_each(|hog| hog.look(began));
+            hogs.iter_mut().for_each(|hog| hog.send_more(began));
             round += 1;
         }
         let mut cut: Vec<f64> = hogs.iter().filter_map(|hog| hog.cut_after).collect();
@@ -184,8 +184,8 @@ struct Hog {
 impl Hog {
     fn new(address: SocketAddr) -> Result<Hog, String> {
         let stream = Wire::new(address)?.stream;
-        let told = |error: std::io::Error| error.to_string();
-        stream.set_nonblocking(true).map_err(told)?;
+        let text_of = |error: std::io::Error| error.to_string();
+        stream.set_nonblocking(true).map_err(text_of)?;
         let left = (2..2 + HOG_GETS).flat_map(|id| {
             let number = usize::try_from(id).expect("small") % KEYS;
             get(id, &key(1 << 20, number), 0)
@@ -195,12 +195,12 @@ impl Hog {
             left: left.collect(),
             cut_after: None,
         };
-        hog.look(Instant::now());
+        hog.send_more(Instant::now());
         Ok(hog)
     }
 
     /// Sends more if the server takes it, and notes if it has cut the connection.
-    fn look(&mut self, began: Instant) {
+    fn send_more(&mut self, began: Instant) {
         if self.cut_after.is_some() {
             return;
         }
@@ -292,11 +292,11 @@ struct Wire {
 impl Wire {
     /// A connection that has said HELLO.
     fn new(address: SocketAddr) -> Result<Wire, String> {
-        let told = |error: std::io::Error| format!("{address}: {error}");
-        let stream = TcpStream::connect(address).map_err(told)?;
-        stream.set_nodelay(true).map_err(told)?;
+        let text_of = |error: std::io::Error| format!("{address}: {error}");
+        let stream = TcpStream::connect(address).map_err(text_of)?;
+        stream.set_nodelay(true).map_err(text_of)?;
         let patience = Some(Duration::from_secs(60));
-        stream.set_read_timeout(patience).map_err(told)?;
+        stream.set_read_timeout(patience).map_err(text_of)?;
         let mut wire = Wire {
             stream,
             receiver: Receiver::new(64 << 20),
@@ -311,7 +311,7 @@ impl Wire {
             name: "slow_peers",
         }
         .write(&mut hello, 1);
-        wire.stream.write_all(&hello).map_err(told)?;
+        wire.stream.write_all(&hello).map_err(text_of)?;
         let (header, _) = wire.frame()?;
         match header.opcode == Opcode::Hello as u8 {
             true => Ok(wire),

@@ -63,8 +63,8 @@ impl Short {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Claim {
     /// The intervals in which it was last heard, and last heard while it was ahead.
-    heard: u32,
-    heard_ahead: u32,
+    active: u32,
+    active_ahead: u32,
     /// It is ahead until then; 0 if it is not.
     ahead_until_us: u64,
     /// Bytes that stand in its socket behind what was read.
@@ -95,24 +95,24 @@ pub(crate) struct Asked {
 
 /// Connections that were heard in the last interval and in this one.
 #[derive(Debug, Default)]
-struct Heard {
+struct ActiveConnections {
     last: u64,
     now: u64,
 }
 
-impl Heard {
+impl ActiveConnections {
     fn count(&self) -> u64 {
         self.last.max(self.now).max(1)
     }
 
-    /// One that was heard last in the interval `heard`, 0 for never, ends in the interval `now`.
-    fn leaves(&mut self, heard: u32, now: u32) {
-        if heard == now {
+    /// One that was heard last in the interval `active`, 0 for never, ends in the interval `now`.
+    fn leaves(&mut self, last_active: u32, now: u32) {
+        if last_active == now {
             self.now = self.now.saturating_sub(1);
         }
         // One that came in this interval was not counted in the last. Then the count is too low
         // for a moment, and nobody is refused for that.
-        if heard > 0 && heard + 1 >= now {
+        if last_active > 0 && last_active + 1 >= now {
             self.last = self.last.saturating_sub(1);
         }
     }
@@ -125,13 +125,13 @@ impl Heard {
 /// The admission of one shard.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// Operations that are free of one connection: follows from `heard`.
+    /// Operations that are free of one connection: follows from `active`.
     free_of_one: u64,
     /// Counts intervals, from 1.
     interval: u32,
     interval_ends_us: u64,
-    heard: Heard,
-    heard_ahead: Heard,
+    active: ActiveConnections,
+    active_ahead: ActiveConnections,
     core: Budget,
     disk: Budget,
     /// Operations that wait for the disk, those included that were admitted since the turn began.
@@ -154,8 +154,8 @@ impl Admission {
             free_of_one: FREE,
             interval: 1,
             interval_ends_us: INTERVAL_US,
-            heard: Heard::default(),
-            heard_ahead: Heard::default(),
+            active: ActiveConnections::default(),
+            active_ahead: ActiveConnections::default(),
             core: Budget::new(TURN_FIRST),
             disk: Budget::new(WAITING_FIRST),
             waiting: 0,
@@ -169,19 +169,19 @@ impl Admission {
 
     /// Bytes came by a connection.
     #[inline]
-    pub(crate) fn hears(&mut self, claim: &mut Claim) {
-        if claim.heard != self.interval {
-            claim.heard = self.interval;
-            self.heard.now += 1;
-            self.free_of_one = (FREE / self.heard.count()).max(FREE_OF_ONE_MIN);
+    pub(crate) fn note_active(&mut self, claim: &mut Claim) {
+        if claim.active != self.interval {
+            claim.active = self.interval;
+            self.active.now += 1;
+            self.free_of_one = (FREE / self.active.count()).max(FREE_OF_ONE_MIN);
         }
     }
 
     /// A connection ends: others have what was its share.
     pub(crate) fn leaves(&mut self, claim: &Claim) {
-        self.heard.leaves(claim.heard, self.interval);
-        self.heard_ahead.leaves(claim.heard_ahead, self.interval);
-        self.free_of_one = (FREE / self.heard.count()).max(FREE_OF_ONE_MIN);
+        self.active.leaves(claim.active, self.interval);
+        self.active_ahead.leaves(claim.active_ahead, self.interval);
+        self.free_of_one = (FREE / self.active.count()).max(FREE_OF_ONE_MIN);
     }
 
     /// Whether a frame of so many operations runs in any case, because few are under way on its
@@ -213,9 +213,9 @@ impl Admission {
             claim.ahead_until_us = 0;
             return None;
         }
-        if claim.heard_ahead != self.interval {
-            claim.heard_ahead = self.interval;
-            self.heard_ahead.now += 1;
+        if claim.active_ahead != self.interval {
+            claim.active_ahead = self.interval;
+            self.active_ahead.now += 1;
         }
         let short = self.short_of(claim, asked.is_write);
         match short {
@@ -241,7 +241,7 @@ impl Admission {
     }
 
     fn short_of(&mut self, claim: &mut Claim, is_write: bool) -> Option<Short> {
-        let connections = self.heard_ahead.count();
+        let connections = self.active_ahead.count();
         let (has_core, has_disk) = (
             self.core.has_credit(&mut claim.core, connections),
             self.disk.has_credit(&mut claim.disk, connections),
@@ -268,7 +268,7 @@ impl Admission {
             self.learn_from_the_disk(now_us, on_disk);
         }
         self.waiting_peak = self.waiting_peak.max(on_disk.waiting);
-        if self.heard_ahead.now + self.heard_ahead.last > 0 {
+        if self.active_ahead.now + self.active_ahead.last > 0 {
             self.share_out(now_us, took_us, on_disk);
         }
         if now_us >= self.interval_ends_us {
@@ -292,8 +292,8 @@ impl Admission {
     /// shares.
     #[cold]
     fn share_out(&mut self, now_us: u64, took_us: u64, on_disk: OnDisk) {
-        let connections = self.heard_ahead.count();
-        let turn_min = TURN_MIN.max(TURN_MIN_OF_ONE * self.heard.count());
+        let connections = self.active_ahead.count();
+        let turn_min = TURN_MIN.max(TURN_MIN_OF_ONE * self.active.count());
         // Where nothing was refused, nobody gets more than was used: else who comes first in each
         // turn would save up for the turns that are full.
         let granted = match self.core.has_refused() {
@@ -328,9 +328,9 @@ impl Admission {
         self.disk.end_interval(length_us, ran);
         self.interval = self.interval.wrapping_add(1).max(1);
         self.interval_ends_us = now_us + INTERVAL_US;
-        self.heard.next_interval();
-        self.heard_ahead.next_interval();
-        self.free_of_one = (FREE / self.heard.count()).max(FREE_OF_ONE_MIN);
+        self.active.next_interval();
+        self.active_ahead.next_interval();
+        self.free_of_one = (FREE / self.active.count()).max(FREE_OF_ONE_MIN);
     }
 
     /// What BUSY tells a connection for want of this.

@@ -10,7 +10,7 @@ use penstock_net::auth::AuthFault;
 use penstock_net::keyspace::Action;
 
 /// Events of one turn, at most.
-const TOLD_PER_TURN_MAX: usize = 64;
+const EVENTS_A_TURN_MAX: usize = 64;
 /// A connection that is denied is told once in so long, with how often it was meanwhile.
 const DENIED_EVERY_US: u64 = 1_000_000;
 
@@ -71,19 +71,22 @@ pub(crate) fn name_of(action: &Action) -> Option<&'static str> {
 /// When a connection was last told to be denied, and how often it was since.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Denials {
-    told_us: Option<u64>,
-    untold: u64,
+    reported_us: Option<u64>,
+    unreported: u64,
 }
 
 impl Denials {
     /// It is denied now. How often it was, if that is to be told.
     pub(crate) fn count(&mut self, now_us: u64) -> Option<u64> {
-        self.untold += 1;
-        if self.told_us.is_some_and(|us| now_us < us + DENIED_EVERY_US) {
+        self.unreported += 1;
+        if self
+            .reported_us
+            .is_some_and(|us| now_us < us + DENIED_EVERY_US)
+        {
             return None;
         }
-        self.told_us = Some(now_us);
-        Some(std::mem::take(&mut self.untold))
+        self.reported_us = Some(now_us);
+        Some(std::mem::take(&mut self.unreported))
     }
 }
 
@@ -91,7 +94,7 @@ impl Denials {
 #[derive(Debug, Default)]
 pub(crate) struct AuditTrail {
     is_read: bool,
-    told: Vec<Audited>,
+    events: Vec<Audited>,
     dropped: u64,
 }
 
@@ -108,10 +111,10 @@ impl AuditTrail {
     }
 
     /// Tells of something, if somebody reads it.
-    pub(crate) fn tell(&mut self, actor: Actor, what: AuditedWhat) {
-        match self.told.len() < TOLD_PER_TURN_MAX {
+    pub(crate) fn report(&mut self, actor: Actor, what: AuditedWhat) {
+        match self.events.len() < EVENTS_A_TURN_MAX {
             _ if !self.is_read => {}
-            true => self.told.push(Audited { actor, what }),
+            true => self.events.push(Audited { actor, what }),
             false => self.dropped += 1,
         }
     }
@@ -119,8 +122,8 @@ impl AuditTrail {
     /// The turn ends: moves what it told to `into`, and adds how many more there were.
     #[inline]
     pub(crate) fn end_turn(&mut self, into: &mut Vec<Audited>, dropped: &mut u64) {
-        if !self.told.is_empty() {
-            into.append(&mut self.told);
+        if !self.events.is_empty() {
+            into.append(&mut self.events);
             *dropped += std::mem::take(&mut self.dropped);
         }
     }
@@ -133,29 +136,29 @@ mod tests {
     #[test]
     fn a_trail_that_nobody_reads_keeps_nothing() {
         let mut trail = AuditTrail::default();
-        trail.tell(Actor::default(), AuditedWhat::LoggedIn);
-        let (mut told, mut dropped) = (Vec::new(), 0);
-        trail.end_turn(&mut told, &mut dropped);
-        assert!(told.is_empty() && !trail.is_read());
+        trail.report(Actor::default(), AuditedWhat::LoggedIn);
+        let (mut events, mut dropped) = (Vec::new(), 0);
+        trail.end_turn(&mut events, &mut dropped);
+        assert!(events.is_empty() && !trail.is_read());
     }
 
     #[test]
-    fn a_turn_tells_so_many_events_and_counts_the_others() {
+    fn a_turn_reports_so_many_events_and_counts_the_others() {
         let mut trail = AuditTrail::default();
         trail.begin();
-        for _ in 0..TOLD_PER_TURN_MAX + 7 {
-            trail.tell(Actor::default(), AuditedWhat::UserGone);
+        for _ in 0..EVENTS_A_TURN_MAX + 7 {
+            trail.report(Actor::default(), AuditedWhat::UserGone);
         }
-        let (mut told, mut dropped) = (Vec::new(), 0);
-        trail.end_turn(&mut told, &mut dropped);
-        assert_eq!((told.len(), dropped), (TOLD_PER_TURN_MAX, 7));
-        trail.tell(Actor::default(), AuditedWhat::LoggedIn);
-        trail.end_turn(&mut told, &mut dropped);
-        assert_eq!((told.len(), dropped), (TOLD_PER_TURN_MAX + 1, 7));
+        let (mut events, mut dropped) = (Vec::new(), 0);
+        trail.end_turn(&mut events, &mut dropped);
+        assert_eq!((events.len(), dropped), (EVENTS_A_TURN_MAX, 7));
+        trail.report(Actor::default(), AuditedWhat::LoggedIn);
+        trail.end_turn(&mut events, &mut dropped);
+        assert_eq!((events.len(), dropped), (EVENTS_A_TURN_MAX + 1, 7));
     }
 
     #[test]
-    fn a_connection_that_is_denied_is_told_once_a_second_with_how_often() {
+    fn a_connection_that_is_denied_is_reported_once_a_second_with_how_often() {
         let mut denials = Denials::default();
         assert_eq!(denials.count(5), Some(1));
         for us in 6..1005 {

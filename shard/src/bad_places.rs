@@ -33,7 +33,7 @@ pub struct BadPlace {
 /// The places that a shard has told.
 #[derive(Debug, Default)]
 pub(crate) struct BadPlaces {
-    told: HashSet<(FileId, u64)>,
+    reported: HashSet<(FileId, u64)>,
     /// Not handed out yet.
     found: Vec<BadPlace>,
     count: u64,
@@ -42,7 +42,7 @@ pub(crate) struct BadPlaces {
 impl BadPlaces {
     /// A request for a key of `home`, slot and hash, was answered `status` because of `place`.
     pub(crate) fn note(&mut self, KeyHome { slot, hash }: KeyHome, place: Place, status: Status) {
-        if self.told.len() >= PLACES_MAX || !self.told.insert((place.file, place.offset)) {
+        if self.reported.len() >= PLACES_MAX || !self.reported.insert((place.file, place.offset)) {
             return;
         }
         self.count += 1;
@@ -52,7 +52,7 @@ impl BadPlaces {
             slot,
             hash,
             status,
-            is_last: self.told.len() == PLACES_MAX,
+            is_last: self.reported.len() == PLACES_MAX,
         });
     }
 
@@ -63,7 +63,7 @@ impl BadPlaces {
 
     /// A file leaves the log.
     pub(crate) fn forget(&mut self, file: FileId) {
-        self.told.retain(|&(told, _)| told != file);
+        self.reported.retain(|&(reported, _)| reported != file);
     }
 
     /// How many were told.
@@ -83,11 +83,11 @@ mod tests {
     const HOME: KeyHome = KeyHome::new(7, 42);
 
     #[test]
-    fn a_place_is_told_once_until_its_file_leaves_and_no_more_than_can_be_remembered() {
+    fn a_place_is_reported_once_until_its_file_leaves_and_no_more_than_can_be_remembered() {
         let mut places = BadPlaces::default();
         places.note(HOME, place(1, 4160), Status::Corrupt);
         places.note(HOME, place(1, 4160), Status::Corrupt);
-        let told: Vec<_> = places.take().collect();
+        let taken: Vec<_> = places.take().collect();
         let expected = BadPlace {
             file: FileId(1),
             offset: 4160,
@@ -96,17 +96,17 @@ mod tests {
             status: Status::Corrupt,
             is_last: false,
         };
-        assert_eq!(told, [expected]);
+        assert_eq!(taken, [expected]);
         places.forget(FileId(1));
         places.note(HOME, place(1, 4160), Status::Io);
         assert_eq!((places.take().count(), places.count()), (1, 2));
         for number in 0..2 * PLACES_MAX as u64 {
             places.note(KeyHome::default(), place(2, number * 8), Status::Corrupt);
         }
-        let told: Vec<_> = places.take().collect();
-        assert_eq!(told.len(), PLACES_MAX - 1);
-        let last = told.iter().filter(|place| place.is_last);
+        let taken: Vec<_> = places.take().collect();
+        assert_eq!(taken.len(), PLACES_MAX - 1);
+        let last = taken.iter().filter(|place| place.is_last);
         assert_eq!(last.count(), 1);
-        assert!(told[PLACES_MAX - 2].is_last);
+        assert!(taken[PLACES_MAX - 2].is_last);
     }
 }

@@ -74,7 +74,7 @@ pub enum Event<'a, B> {
         /// The connection.
         session: SessionId,
     },
-    /// What [`Outbox::looks`] asked for: so many bytes of replies that the network has taken are
+    /// What [`Outbox::probes`] asked for: so many bytes of replies that the network has taken are
     /// not acknowledged by the peer of a connection; 0 from an owner that cannot tell.
     Unacknowledged {
         /// The connection.
@@ -233,7 +233,7 @@ pub struct Outbox<B> {
     pub resume: Vec<SessionId>,
     /// Connections for which the owner is to tell what their peers have not acknowledged:
     /// [`Event::Unacknowledged`], before [`Outbox::close`] is looked at.
-    pub looks: Vec<SessionId>,
+    pub probes: Vec<SessionId>,
     /// Connections to be closed, and why. Their replies have been taken or are void.
     pub close: Vec<(SessionId, &'static str)>,
     /// Batches for other shards.
@@ -281,7 +281,7 @@ impl<B> Default for Outbox<B> {
             io: Vec::new(),
             sendable: Vec::new(),
             resume: Vec::new(),
-            looks: Vec::new(),
+            probes: Vec::new(),
             close: Vec::new(),
             mail: Vec::new(),
             info: Vec::new(),

@@ -9,7 +9,7 @@ use crate::execution::verbs::fire::Fired;
 /// Keys that fire in a turn, at most; what operations fire beside that is not counted here.
 pub(crate) const FIRES_A_TURN_MAX: usize = 256;
 /// Timers that are looked at in a turn, at most.
-pub(crate) const LOOKS_A_TURN_MAX: usize = 1024;
+pub(crate) const TIMERS_A_TURN_MAX: usize = 1024;
 /// Reads that are begun for them in a turn, at most.
 pub(crate) const READS_A_TURN_MAX: usize = 64;
 /// The longest chain of armed keys in which each waits for the next one to fire.
@@ -18,7 +18,7 @@ pub(crate) const CHAIN_MAX: usize = 64;
 /// one to fire it.
 pub(crate) const CHAIN_STEPS_MAX: usize = 256;
 /// Keys whose effects failed that are told to people in a turn, at most.
-const TOLD_A_TURN_MAX: usize = 8;
+const FAILURES_A_TURN_MAX: usize = 8;
 /// Homes that are remembered because of a read, at most.
 const UNREAD_MAX: usize = 256;
 /// If no timer could go on, all are looked at again after so many microseconds.
@@ -76,7 +76,7 @@ pub(crate) struct Firing {
     /// The effects that run.
     pub(crate) effects: Vec<u8>,
     /// What they tell, for nobody.
-    pub(crate) told: Vec<u8>,
+    pub(crate) returned: Vec<u8>,
     failed: Vec<FailedEffects>,
     counters: FiringCounters,
 }
@@ -171,7 +171,7 @@ impl Firing {
             Fired::Ran => self.counters.fired += 1,
             Fired::Failed(why) => {
                 self.counters.failed += 1;
-                if self.failed.len() < TOLD_A_TURN_MAX {
+                if self.failed.len() < FAILURES_A_TURN_MAX {
                     let why = why.to_string();
                     self.failed.push(FailedEffects { key: key(), why });
                 }

@@ -50,7 +50,7 @@ pub(crate) const REST_US: u64 = 5_000;
 /// ... so often.
 pub(crate) const RESTS_MAX: u32 = 6;
 /// How often changes that wait are looked at whose time may be over, in microseconds.
-pub(crate) const LOOK_US: u64 = 10_000;
+pub(crate) const CHECK_US: u64 = 10_000;
 /// Keys that could not be read and are remembered, at most.
 const UNREAD_MAX: usize = 256;
 /// The file in which claims stand as if they were to be read from there.
@@ -71,7 +71,7 @@ pub struct JointCounters {
 
 /// What a backup is told of changes over several shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChangesTold {
+pub struct ChangesReport {
     /// How many are decided and not closed.
     pub open: usize,
     /// How many were decided since the start.
@@ -127,7 +127,7 @@ pub struct Joint {
     /// Bytes of copies that have not left.
     pub(crate) copied_bytes: usize,
     /// When changes that wait are looked at again.
-    pub(crate) next_look_us: u64,
+    pub(crate) next_check_us: u64,
     /// Bytes of all of it, as of the last step.
     bytes: usize,
     /// A claim has come or gone since claims were granted last.
@@ -181,7 +181,7 @@ impl Joint {
     pub fn resuming(&self) -> Option<String> {
         let start = self.start.as_ref()?;
         let shard = self.place.shard;
-        Some(match (start.trouble, start.has_told) {
+        Some(match (start.trouble, start.has_reported) {
             (Some(trouble), _) => format!("shard {shard}: {trouble}"),
             (None, true) => format!("shard {shard} waits for shards {:?}", start.awaited),
             (None, false) => {
@@ -204,7 +204,7 @@ impl Joint {
     /// What a question is told of changes over several shards, if it is one of a backup; nothing
     /// where there are no such changes. The outer `None`: they may be decided at any time.
     #[must_use]
-    pub fn told_to(&self, session: SessionId, request_id: u64) -> Option<Option<ChangesTold>> {
+    pub fn report_to(&self, session: SessionId, request_id: u64) -> Option<Option<ChangesReport>> {
         let JointPlace {
             shards,
             takes_several,
@@ -213,7 +213,7 @@ impl Joint {
         if !takes_several || shards == 1 {
             return Some(None);
         }
-        self.told((session, request_id)).map(Some)
+        self.report((session, request_id)).map(Some)
     }
 
     /// Whether operations of some slots must wait.
@@ -372,10 +372,10 @@ impl Joint {
     }
 
     /// What a question is told, if it is one of a backup.
-    fn told(&self, question: Question) -> Option<ChangesTold> {
+    fn report(&self, question: Question) -> Option<ChangesReport> {
         let mut questions = self.hold.questions.iter();
         let (_, is_held) = questions.find(|(other, _)| *other == question)?;
-        Some(ChangesTold {
+        Some(ChangesReport {
             open: self.open(),
             decided: self.counters.decided,
             is_held: *is_held,
@@ -420,7 +420,7 @@ impl Joint {
         let waits = self.led.iter().filter(|led| !led.is_decided());
         let deadlines = waits.map(|led| match led.has_begun() {
             true => led.deadline_us + 1,
-            false => led.deadline_us.max(self.next_look_us) + 1,
+            false => led.deadline_us.max(self.next_check_us) + 1,
         });
         let thaws = Some(self.hold.until_us).filter(|us| *us > now_us);
         let reads = Some(self.read_again_us).filter(|us| *us > now_us);

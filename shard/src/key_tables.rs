@@ -64,7 +64,7 @@ const TABLES_MAX: usize = 4096;
 /// by this number.
 const MEMORY_SHARE: usize = 64;
 /// How often to look whether a table has come, in microseconds.
-const LOOK_US: u64 = 10_000;
+const CHECK_US: u64 = 10_000;
 
 /// Reads of parts of one segment.
 #[derive(Debug)]
@@ -330,7 +330,7 @@ impl KeyTables {
 
     /// When to look whether it has.
     pub(crate) fn deadline_us(&self, now: Now) -> Option<u64> {
-        self.awaits().then_some(now.us + LOOK_US)
+        self.awaits().then_some(now.us + CHECK_US)
     }
 
     /// Whether there may be one table more.

@@ -63,7 +63,7 @@ pub(crate) struct Keyspaces {
     change: Option<Change>,
     mail: Vec<(u16, Mail)>,
     /// What was there when this shard looked last for partitions that are behind.
-    looked: Option<SettingsRead>,
+    checked: Option<SettingsRead>,
     /// When it looked last, this node wrote none of the partitions.
     writes_nothing: bool,
     /// The log had no room for the next record.
@@ -180,16 +180,16 @@ impl Keyspaces {
     }
 
     /// Takes in what another shard tells.
-    pub(crate) fn hear<P: Blocks>(&mut self, store: &mut Store<P>, mail: &KeyspaceMail) {
+    pub(crate) fn learn_mail<P: Blocks>(&mut self, store: &mut Store<P>, mail: &KeyspaceMail) {
         for (prefix, settings) in &mail.keyspaces {
-            let heard = match mail.is_awaited {
+            let learned = match mail.is_awaited {
                 false => store.keyspaces_mut().learn_recorded(prefix, *settings),
                 // It comes by a record or not at all, as at another node.
                 true if self.writes_nothing => continue,
-                true => store.keyspaces_mut().hear(prefix, *settings),
+                true => store.keyspaces_mut().learn(prefix, *settings),
             };
             // Beyond the limit there is none on the shard that decides either.
-            if heard == Ok(true) {
+            if learned == Ok(true) {
                 self.log(prefix);
             }
         }
@@ -239,17 +239,17 @@ impl Keyspaces {
     /// Tells the other shards what stands in records, and logs what is missing where this node
     /// writes, if that may be more than at the last look. A shard that writes nothing any more
     /// forgets changes that it has not logged: another node writes, and has not heard of them.
-    pub(crate) fn look<P: Blocks>(
+    pub(crate) fn check_records<P: Blocks>(
         &mut self,
         store: &mut Store<P>,
         owned: &Owned<'_, impl Fn(usize) -> Writer>,
     ) {
-        let looked = SettingsRead {
+        let checked = SettingsRead {
             found: store.keyspaces().found(),
             served: owned.served,
         };
-        let before = self.looked.replace(looked);
-        if before == Some(looked) {
+        let before = self.checked.replace(checked);
+        if before == Some(checked) {
             return;
         }
         self.writes_nothing = owned.here().next().is_none();
@@ -269,7 +269,7 @@ impl Keyspaces {
         let keyspaces: Vec<(Box<[u8]>, Settings)> = recorded
             .map(|(prefix, settings)| (prefix.into(), *settings))
             .collect();
-        if before.is_some_and(|before| before.found == looked.found) {
+        if before.is_some_and(|before| before.found == checked.found) {
             return;
         }
         for to in (0..owned.shards).filter(|&to| to != owned.shard) {
@@ -486,18 +486,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_logged_and_told_does_not_grow_with_changes_that_find_no_room() {
+    fn what_is_to_be_logged_and_sent_does_not_grow_with_changes_that_find_no_room() {
         let mut keyspaces = Keyspaces::default();
         for revision in 0..1_000 {
             for prefix in [&b"a"[..], b"b", b"c"] {
                 keyspaces.log(prefix);
                 keyspaces.answer(0, revision, prefix);
                 let own = keyspaces.report_full(0);
-                let told = Done {
+                let done = Done {
                     revision,
                     is_full: true,
                 };
-                assert_eq!(own, Some(told));
+                assert_eq!(own, Some(done));
                 assert!(keyspaces.work.len() <= 3);
             }
         }

@@ -57,7 +57,7 @@ pub use bad_places::BadPlace;
 pub use event::{Event, Fatal, Outbox, Outside, TokenHorizon};
 pub use firing::{FailedEffects, FiringCounters};
 pub use joint::message::JointMail;
-pub use joint::{ChangesTold, Joint, JointCounters};
+pub use joint::{ChangesReport, Joint, JointCounters};
 pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;
 pub use logins::{Greeting, LoginCounters};

@@ -128,7 +128,7 @@ impl SessionLogin {
 }
 
 /// What a message of a login leads to.
-pub(crate) enum Heard {
+pub(crate) enum LoginOutcome {
     /// The client is to send its next message.
     GoOn(String),
     /// It is logged in.
@@ -205,20 +205,20 @@ impl Logins {
     }
 
     /// Takes the body of an AUTH.
-    pub(crate) fn hear(
+    pub(crate) fn take_message(
         &mut self,
         now_us: u64,
         login: &mut SessionLogin,
         body: &[u8],
         is_by_wire: bool,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<LoginOutcome, Refused> {
         let users = self.users.clone().ok_or(AuthFault::NoUsers)?;
         let AuthRequest { method, message } = AuthRequest::read(body)?;
         match method {
             AuthMethod::Leave if is_by_wire => Err(AuthFault::Method(3).into()),
             AuthMethod::Leave => {
                 (login.user, login.exchange) = (None, None);
-                Ok(Heard::Left)
+                Ok(LoginOutcome::Left)
             }
             AuthMethod::Certificate => self.by_certificate(login, &users),
             AuthMethod::Scram => {
@@ -228,13 +228,13 @@ impl Logins {
                     login.exchange = None;
                     return Err(AuthFault::Delayed(ms).into());
                 }
-                let heard = scram(login, message, is_by_wire, &users);
-                match &heard {
-                    Ok(Heard::Done(_)) => self.counters.made += 1,
+                let outcome = scram(login, message, is_by_wire, &users);
+                match &outcome {
+                    Ok(LoginOutcome::Done(_)) => self.counters.made += 1,
                     Ok(_) => {}
                     Err(_) => self.counters.failed += 1,
                 }
-                heard.map_err(|fault| {
+                outcome.map_err(|fault| {
                     let room = self.failed.len() < FAILED_IN_A_TURN_MAX;
                     self.failed.extend(address.filter(|_| room));
                     Refused {
@@ -262,7 +262,7 @@ impl Logins {
         &mut self,
         login: &mut SessionLogin,
         users: &Users,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<LoginOutcome, Refused> {
         let name = login.greeting.transport.certificate_name.as_deref();
         let name = name.filter(|name| users.of_certificate(name).is_some());
         // A certificate cannot be guessed: such a failure delays nobody.
@@ -275,7 +275,7 @@ impl Logins {
             verifier: None,
         });
         self.counters.made += 1;
-        Ok(Heard::Done("-".into()))
+        Ok(LoginOutcome::Done("-".into()))
     }
 }
 
@@ -284,7 +284,7 @@ fn scram(
     message: &[u8],
     is_by_wire: bool,
     users: &Users,
-) -> Result<Heard, AuthFault> {
+) -> Result<LoginOutcome, AuthFault> {
     let Some(exchange) = login.exchange.take() else {
         let Greeting { nonce, transport } = &login.greeting;
         let binding = transport.channel_binding.as_ref().filter(|_| is_by_wire);
@@ -292,7 +292,7 @@ fn scram(
         login.attempts += 1;
         let (exchange, answer) = Exchange::begin(message, binding, (nonce, attempt), users)?;
         login.exchange = Some(exchange);
-        return Ok(Heard::GoOn(answer));
+        return Ok(LoginOutcome::GoOn(answer));
     };
     let Proven {
         login: name,
@@ -303,5 +303,5 @@ fn scram(
         login: name,
         verifier: Some(verifier),
     });
-    Ok(Heard::Done(message))
+    Ok(LoginOutcome::Done(message))
 }

@@ -134,11 +134,11 @@ pub struct ReplyAddress {
     /// Bytes of that item.
     pub item_bytes: u32,
     /// The client wants to know whether the node has begun behind the token of its write.
-    pub tells_began: bool,
+    pub wants_began: bool,
     /// The client knows level `all`.
-    pub tells_all: bool,
+    pub knows_all: bool,
     /// The client knows that a key may have members.
-    pub tells_wrong_type: bool,
+    pub knows_wrong_type: bool,
     /// The request named no level.
     pub is_unleveled: bool,
     /// Bytes that the shard that asked keeps free for the answer; 0 on that shard itself.

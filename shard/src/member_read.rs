@@ -117,23 +117,23 @@ mod tests {
                 sequence: 8,
             },
         };
-        let told = |bound, age_us, holds| {
+        let text_of = |bound, age_us, holds| {
             let judged = judge(3, read(bound), standing(age_us), holds);
             judged.map_or_else(|stale| stale.to_string(), |_| String::new())
         };
-        assert_eq!(told(50, 50, true), "");
-        assert_eq!(told(0, 0, true), "");
-        assert_eq!(told(u64::MAX, u64::MAX, true), "");
+        assert_eq!(text_of(50, 50, true), "");
+        assert_eq!(text_of(0, 0, true), "");
+        assert_eq!(text_of(u64::MAX, u64::MAX, true), "");
         assert_eq!(
-            told(50, 51, true),
+            text_of(50, 51, true),
             "partition 3: it is up to 51 us old here; at most 50 us are wanted"
         );
         assert_eq!(
-            told(50, u64::MAX, true),
+            text_of(50, u64::MAX, true),
             "partition 3: how old it is here is not known yet; at most 50 us are wanted"
         );
         assert_eq!(
-            told(50, 1, false),
+            text_of(50, 1, false),
             "partition 3: version 7:9 is not here; it is there up to 7:8"
         );
     }

@@ -228,15 +228,15 @@ pub fn change_shards(
         let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
         files.expect_bytes(segments.iter().map(|segment| segment.file_bytes).sum());
         let mut strange = None;
-        let mut look = |part: &PartView<'_>, _| {
+        let mut note_part = |part: &PartView<'_>, _| {
             counted.note(part);
             if is_system(part.key()) && !is_understood(part) {
                 strange.get_or_insert_with(|| part.key().into());
             }
             Ok(())
         };
-        let recovered =
-            recover(&mut files.reader(), segments, &mut look).map_err(OpeningError::Recovery)?;
+        let recovered = recover(&mut files.reader(), segments, &mut note_part)
+            .map_err(OpeningError::Recovery)?;
         check_end(files, owner, log_id, &recovered)?;
         if let Some(key) = strange {
             return Err(OpeningError::StrangeKey { key });
@@ -294,7 +294,7 @@ fn check_end(
     let proven = names.into_iter().find_map(|(name, bytes)| {
         let read_at = |offset: u64, into: &mut [u8]| files.read_snapshot(name, offset, into);
         let reader = SnapshotReader::open(read_at, bytes).ok()?;
-        ProvenEnd::told_by(owner, name, &reader)
+        ProvenEnd::of_snapshot(owner, name, &reader)
     });
     match proven {
         Some(end) => end.check(recovered).map_err(OpeningError::Recovery),
@@ -681,7 +681,9 @@ fn replay_behind(
         let mut recovered = behind(&mut take)?;
         drop(take);
         if header.is_linked {
-            recovered.history.came_after(header.from, memory.told());
+            recovered
+                .history
+                .came_after(header.from, memory.snapshot_history());
         }
         if memory.has_late_settings() && !is_again {
             is_again = true;

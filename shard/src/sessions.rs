@@ -401,7 +401,7 @@ impl Sessions {
         let Some(session) = self.get_open(id) else {
             return;
         };
-        session.last_heard_us = now_us;
+        session.last_received_us = now_us;
         match held.is_partial {
             true => session.partial_frame(now_us, held.input),
             false => session.arriving = None,
@@ -484,13 +484,13 @@ impl Sessions {
     // ---- deadlines ----
 
     /// Whether replies have taken all room while a connection, or another shard, waits for it.
-    pub(crate) fn is_short_of_room(&self, has_untold: bool) -> bool {
+    pub(crate) fn is_short_of_room(&self, has_unreported: bool) -> bool {
         let waits = |id: &SessionId| self.at(*id).pause.waits_for_much();
-        self.room_for_replies() == 0 && (self.paused.iter().any(waits) || has_untold)
+        self.room_for_replies() == 0 && (self.paused.iter().any(waits) || has_unreported)
     }
 
     /// Asks how the peers of connections take their replies for which replies or requests wait.
-    pub(crate) fn check_peers(&mut self, now_us: u64, is_short: bool, looks: &mut Vec<SessionId>) {
+    pub(crate) fn check_peers(&mut self, now_us: u64, is_short: bool, probes: &mut Vec<SessionId>) {
         let stall_us_max = self.patience.write_stall_us_max;
         for (index, session) in (0u32..).zip(&mut self.all) {
             if !session.is_open || !session.peer.is_remote {
@@ -499,7 +499,7 @@ impl Sessions {
             if !session.waits_for_peer() && !session.pause.is_on() {
                 session.sending.taking.rests();
             } else if is_short || session.sending.taking.is_check_due(now_us, stall_us_max) {
-                looks.push(SessionId {
+                probes.push(SessionId {
                     index,
                     generation: session.generation,
                 });
@@ -519,7 +519,7 @@ impl Sessions {
         let stall_us_max = self.patience.write_stall_us_max;
         let session = self.get_open(id)?;
         let is_taken = !session.waits_for_peer();
-        let pace = session.sending.taking.look(now_us, bytes, is_taken);
+        let pace = session.sending.taking.measure(now_us, bytes, is_taken);
         if pace.is_too_slow(stall_us_max) {
             Some("the peer took too little of its replies within write_stall_timeout_ms")
         } else if is_short
@@ -639,15 +639,15 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_behind_a_driver_is_looked_at_and_an_embedded_caller_is_not() {
+    fn a_peer_behind_a_driver_is_checked_and_an_embedded_caller_is_not() {
         let mut sessions = sessions();
         let embedded = sessions.open(0, Medium::Memory, false);
         let translated = sessions.open(0, Medium::Memory, true);
         for id in [embedded, translated] {
             sessions.note_outside(1, id, held(0, 700, false));
         }
-        let mut looks = Vec::new();
-        sessions.check_peers(2, true, &mut looks);
-        assert_eq!(looks, [translated]);
+        let mut probes = Vec::new();
+        sessions.check_peers(2, true, &mut probes);
+        assert_eq!(probes, [translated]);
     }
 }

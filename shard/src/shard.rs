@@ -301,7 +301,7 @@ impl<P: Blocks> Shard<P> {
             Mail::Keyspaces(mail) => self
                 .execution
                 .keyspaces
-                .hear(&mut self.execution.store, &mail),
+                .learn_mail(&mut self.execution.store, &mail),
             Mail::KeyspaceDone { revision, is_full } => {
                 self.keyspace_done(Done { revision, is_full }, step.outbox);
             }

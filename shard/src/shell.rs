@@ -36,11 +36,11 @@ pub trait Shell {
     fn network(&mut self) -> &mut Self::Network;
 
     /// Nothing may be acknowledged any more: the process is to end, loudly. Nothing else of the
-    /// turn is carried out. `told` is what people should know of links.
+    /// turn is carried out. `notices` is what people should know of links.
     ///
     /// # Errors
     /// How the shell ends.
-    fn fail(&mut self, fatal: Fatal, told: &mut Vec<String>) -> Result<(), Self::End>;
+    fn fail(&mut self, fatal: Fatal, notices: &mut Vec<String>) -> Result<(), Self::End>;
 
     /// The clean stop is complete. Called only then.
     fn stopped(&mut self);
@@ -105,7 +105,7 @@ pub trait Network {
 
     /// Asks what the peers of connections have not acknowledged:
     /// [`crate::Event::Unacknowledged`].
-    fn look(&mut self, sessions: &mut Vec<SessionId>);
+    fn probe_peers(&mut self, sessions: &mut Vec<SessionId>);
 
     /// Delivers batches to other shards, those to one shard in their order.
     fn deliver(&mut self, mail: &mut Vec<(u16, Mail)>);
@@ -115,7 +115,7 @@ pub trait Network {
     fn report_audit(&mut self, audited: &mut Vec<Audited>, beyond: u64);
 
     /// Tells people what they should know of links.
-    fn report_links(&mut self, told: &mut Vec<String>);
+    fn report_links(&mut self, notices: &mut Vec<String>);
 
     /// Keeps diverged records of partitions.
     fn keep_diverged(&mut self, records: &mut Vec<(PartitionId, Vec<u8>)>);
@@ -142,7 +142,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         io,
         sendable,
         resume,
-        looks,
+        probes,
         close,
         mail,
         info,
@@ -163,7 +163,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
                 ended,
                 kept,
                 to_sync,
-                told,
+                notices,
             },
         snapshots,
         key_tables,
@@ -171,7 +171,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         fatal,
     } = outbox;
     if let Some(fatal) = *fatal {
-        return shell.fail(fatal, told);
+        return shell.fail(fatal, notices);
     }
     if *is_stopped {
         shell.stopped();
@@ -180,7 +180,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
     shell.network().send(sendable);
     shell.network().resume(resume);
     shell.network().close(close);
-    shell.network().look(looks);
+    shell.network().probe_peers(probes);
     shell.network().deliver(mail);
     shell.inform(info);
     shell.remove(removals);
@@ -201,7 +201,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
             .network()
             .report_audit(audited, std::mem::take(audited_beyond));
     }
-    shell.network().report_links(told);
+    shell.network().report_links(notices);
     shell.network().keep_diverged(kept);
     shell.network().sync_diverged(to_sync);
     shell.network().send_links(sendable_links);

@@ -148,7 +148,7 @@ const QUIET_US: u64 = 1_000_000;
 /// A start replays about so much of a log of large records, unless the snapshot itself is as large.
 const LEAST_BYTES_MAX: u64 = 384 << 20;
 /// How often to look whether a piece was written, in microseconds.
-const LOOK_US: u64 = 1_000;
+const CHECK_US: u64 = 1_000;
 
 impl Snapshots {
     pub(crate) fn new(policy: SnapshotPolicy, hash_check: u64, start: SnapshotStart) -> Self {
@@ -265,7 +265,7 @@ impl Snapshots {
         let taking = self.taking.as_ref();
         let step_us = taking.and_then(|taking| {
             if self.is_writing {
-                Some(now.us + LOOK_US)
+                Some(now.us + CHECK_US)
             } else {
                 let waits = taking
                     .waits_for()

@@ -1,7 +1,7 @@
 //! When the horizons of tokens are looked at.
 
 /// Between two looks at the horizons, in microseconds.
-const LOOK_US: u64 = 1_000_000;
+const CHECK_US: u64 = 1_000_000;
 /// The same while a horizon is read, in microseconds.
 const SOON_US: u64 = 1_000;
 
@@ -18,13 +18,13 @@ impl TokenChore {
     pub(crate) fn begins_check(&mut self, now_us: u64) -> bool {
         let is_due = now_us >= self.next_us;
         if is_due {
-            self.next_us = now_us + LOOK_US;
+            self.next_us = now_us + CHECK_US;
         }
         is_due
     }
 
     /// A horizon is being read: looks at it as soon as it may be there.
-    pub(crate) fn look_soon(&mut self, now_us: u64) {
+    pub(crate) fn check_soon(&mut self, now_us: u64) {
         self.next_us = now_us + SOON_US;
     }
 

@@ -133,7 +133,7 @@ impl Tracking {
             }
         }
         changed.clear();
-        if ends_turn && !is_planted(Bug::ExpiryUntold) {
+        if ends_turn && !is_planted(Bug::ExpiryUnannounced) {
             self.next_expiry_ms = tracker.expire(time_ms);
         }
     }

@@ -142,7 +142,7 @@ planted_bugs! {
     /// A sync covers writes that ended after it began.
     SyncCoversLater = "sync-covers-later",
     /// A frame tells that records are durable that are only written.
-    TellWritten = "tell-written",
+    AnnounceWritten = "tell-written",
     /// Each record begins the interval of its frame anew, so a steady trickle is never flushed.
     RestartInterval = "restart-interval",
     /// A clean stop forgets the records that are in no frame yet.
@@ -254,7 +254,7 @@ planted_bugs! {
     /// The frame that tells a release may be durable before what the release relies on.
     ContentsTooEarly = "contents-too-early",
     /// The file of a released segment is removed before the log tells of it.
-    RemoveBeforeTold = "remove-before-told",
+    RemoveBeforeAnnounced = "remove-before-told",
     /// Nothing is kept back for cleaning when the disk is full.
     NoReserve = "no-reserve",
     /// Cleaning leaves deletions out although older values may be there.
@@ -309,7 +309,7 @@ planted_bugs! {
     /// A shard has taken over although what replaces inherited parts is not durable.
     TakenOverUndurable = "taken-over-undurable",
     /// Nothing tells the time by which inherited values had expired.
-    InheritedTimeUntold = "inherited-time-unannounced",
+    InheritedTimeUnannounced = "inherited-time-unannounced",
     /// A shard has taken over although inherited files are still read.
     TakenOverUnderRead = "taken-over-under-read",
 
@@ -413,11 +413,11 @@ planted_bugs! {
     /// Who does not find a key does not wait for the flush that took it away.
     FlushUngated = "flush-ungated",
     /// Nobody who tracks keys is told of a flush.
-    FlushUntold = "flush-untold",
+    FlushUnannounced = "flush-untold",
     /// Changes are told in a later step than the one that made them.
     InvalidatedLate = "invalidated-late",
     /// Nobody who tracks keys is told of expiries.
-    ExpiryUntold = "expiry-untold",
+    ExpiryUnannounced = "expiry-untold",
     /// What a script has read is not tracked.
     ScriptReadUntracked = "script-read-untracked",
     /// The token that is a text is kept for a horizon from its own time, and not from its write.

@@ -33,9 +33,9 @@ impl Tree {
 
     fn walk(&mut self, folder: &str) -> Result<(), String> {
         let path = self.root.join(folder);
-        let told = |error: std::io::Error| format!("{}: {error}", path.display());
-        for entry in fs::read_dir(&path).map_err(told)? {
-            let entry = entry.map_err(told)?;
+        let with_path = |error: std::io::Error| format!("{}: {error}", path.display());
+        for entry in fs::read_dir(&path).map_err(with_path)? {
+            let entry = entry.map_err(with_path)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if PASSED_OVER.contains(&name.as_str()) {
                 continue;
@@ -44,13 +44,13 @@ impl Tree {
                 "" => name.clone(),
                 folder => format!("{folder}/{name}"),
             };
-            if entry.file_type().map_err(told)?.is_dir() {
+            if entry.file_type().map_err(with_path)?.is_dir() {
                 self.walk(&path)?;
                 continue;
             }
             let kind = name.rsplit_once('.').map_or("", |(_, kind)| kind);
             if KINDS.contains(&kind) || path == ".ci/run" {
-                let text = fs::read_to_string(entry.path()).map_err(told)?;
+                let text = fs::read_to_string(entry.path()).map_err(with_path)?;
                 self.texts.insert(path.clone(), text);
             }
             self.names.push(path);

@@ -51,9 +51,9 @@ fn a_file_of_901_lines_is_found_and_one_of_900_is_not() {
     let made = Made::new("file", &[("a/long.rs", &long), ("a/full.rs", &full)]);
     let found = made.findings();
     assert_eq!(made.found(), [(Rule::File, "a/long.rs".to_string(), 901)]);
-    let told = verdict(&found, &Allowed::default());
+    let report = verdict(&found, &Allowed::default());
     assert_eq!(
-        told,
+        report,
         ["a/long.rs: 901 lines; 900 is the limit\n    a/long.rs:901: the last line"]
     );
 }
@@ -300,11 +300,11 @@ fn a_listed_figure_may_shrink_and_not_grow() {
 }
 
 #[test]
-fn an_entry_that_nothing_needs_is_told() {
+fn an_entry_that_nothing_needs_is_reported() {
     let allowed = Allowed::read("log.rs::append function 130\n").unwrap();
-    let told = verdict(&[], &allowed);
-    assert_eq!(told.len(), 1);
-    assert!(told[0].starts_with("log.rs::append: listed with 130 lines, and within the limit"));
+    let report = verdict(&[], &allowed);
+    assert_eq!(report.len(), 1);
+    assert!(report[0].starts_with("log.rs::append: listed with 130 lines, and within the limit"));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Ask {
     /// Its connection was cut by the buyer: an earlier try may still be on its way.
     is_doubtful: bool,
     /// The version of an answer that a try of it has got.
-    told: Option<Version>,
+    first_version: Option<Version>,
 }
 
 /// What one answer says.
@@ -270,7 +270,7 @@ impl Book {
 
     /// Takes in one answer to a request that has several, or the only one. Of the answers over one
     /// connection all but the first repeat it.
-    pub(crate) fn told(&mut self, ask: &mut Ask, verdict: Verdict) {
+    pub(crate) fn take_answer(&mut self, ask: &mut Ask, verdict: Verdict) {
         let Verdict::Done {
             version,
             is_replayed,
@@ -279,12 +279,12 @@ impl Book {
             return;
         };
         self.counts.replayed += u64::from(is_replayed);
-        match ask.told {
-            Some(told) if told != version || !is_replayed => self.fault(format!(
-                "token {} of cart {} was executed at {told:?} and at {version:?}",
+        match ask.first_version {
+            Some(first_version) if first_version != version || !is_replayed => self.fault(format!(
+                "token {} of cart {} was executed at {first_version:?} and at {version:?}",
                 ask.token, ask.cart
             )),
-            _ => ask.told = Some(version),
+            _ => ask.first_version = Some(version),
         }
     }
 
@@ -447,7 +447,7 @@ impl Book {
             since,
             tries: 0,
             is_doubtful: false,
-            told: None,
+            first_version: None,
         }
     }
 
@@ -521,7 +521,7 @@ pub(crate) mod tests {
                     true => done(sequence, false),
                     false => Verdict::No { reason: SOLD_OUT },
                 };
-                book.told(&mut ask, verdict);
+                book.take_answer(&mut ask, verdict);
                 book.answered(ask, verdict, now, 1);
             }
         }
@@ -547,10 +547,10 @@ pub(crate) mod tests {
     fn a_token_that_is_executed_twice_is_a_fault_and_a_repeated_answer_is_none() {
         let mut book = book(|_| ());
         let mut ask = book.due(Duration::ZERO, 1).expect("a buyer comes");
-        book.told(&mut ask, done(5, false));
-        book.told(&mut ask, done(5, true));
+        book.take_answer(&mut ask, done(5, false));
+        book.take_answer(&mut ask, done(5, true));
         assert!(book.faults().is_empty());
-        book.told(&mut ask, done(6, false));
+        book.take_answer(&mut ask, done(6, false));
         assert_eq!(book.faults().len(), 1, "{:?}", book.faults());
     }
 

@@ -210,7 +210,7 @@ impl Channel {
 
     fn answered(&mut self, verdict: Verdict, book: &mut Book) -> Option<(Ask, Verdict)> {
         let mut it = self.under_way.take()?;
-        book.told(&mut it.ask, verdict);
+        book.take_answer(&mut it.ask, verdict);
         it.frames_left -= 1;
         // One answer that did it is the outcome, whatever the other one says.
         if !matches!(it.verdict, Verdict::Done { .. }) {

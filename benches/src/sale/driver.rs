@@ -56,7 +56,7 @@ pub(crate) struct Driver<'a> {
     /// Why the last connection broke that nobody cut.
     broken: Option<String>,
     /// When something was answered last.
-    heard: Instant,
+    last_answer: Instant,
     ticked: Duration,
     ticked_answered: u64,
     /// Nothing was done for a buyer since the last kill.
@@ -98,7 +98,7 @@ impl<'a> Driver<'a> {
             series: Series::new(INTERVAL),
             start: Instant::now(),
             broken: None,
-            heard: Instant::now(),
+            last_answer: Instant::now(),
             ticked: Duration::ZERO,
             ticked_answered: 0,
             is_silent: false,
@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
     pub(crate) fn run(mut self) -> Result<Driven, BenchError> {
         let mut events = Events::with_capacity(1024);
         self.start = Instant::now();
-        self.heard = self.start;
+        self.last_answer = self.start;
         self.live.set_stage(Stage::Selling);
         loop {
             self.check_interrupted()?;
@@ -136,7 +136,7 @@ impl<'a> Driver<'a> {
             for event in &events {
                 self.serve(event.token().0)?;
             }
-            if self.heard.elapsed() > SILENCE && self.idle.len() < self.channels.len() {
+            if self.last_answer.elapsed() > SILENCE && self.idle.len() < self.channels.len() {
                 let broken = self.broken.as_deref().unwrap_or("no connection broke");
                 return Err(BenchError::Connection(format!(
                     "nothing was answered for {SILENCE:?}; {broken}"
@@ -192,7 +192,7 @@ impl<'a> Driver<'a> {
         let now = self.start.elapsed();
         self.live.serves(now, address);
         self.address = address;
-        self.heard = Instant::now();
+        self.last_answer = Instant::now();
         for number in 0..self.channels.len() {
             self.lose(number, now, false);
         }
@@ -277,7 +277,7 @@ impl<'a> Driver<'a> {
         let flushed = channel.flush();
         let received = flushed.and_then(|()| channel.receive(&mut self.chunk, &mut self.book));
         if let Some((ask, verdict)) = self.after(number, received)?.flatten() {
-            self.heard = Instant::now();
+            self.last_answer = Instant::now();
             let now = self.start.elapsed();
             if matches!(verdict, Verdict::Done { .. }) && std::mem::take(&mut self.is_silent) {
                 self.live.sells(now);

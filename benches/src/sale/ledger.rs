@@ -22,7 +22,7 @@ use crate::sale::book::{Book, CartState};
 use crate::sale::shop::{BuyerRecord, CartRecord, Record, Shop, Stock};
 
 /// Contradictions of one check that are told in words.
-const TOLD_MAX: usize = 5;
+const SHOWN_MAX: usize = 5;
 /// How long a read may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long a look at the stock may take while the sale runs.
@@ -36,7 +36,7 @@ pub(crate) struct Check {
     pub(crate) text: String,
     pub(crate) faults: u64,
     /// The first of them.
-    pub(crate) told: Vec<String>,
+    pub(crate) shown: Vec<String>,
 }
 
 /// The whole ledger.
@@ -81,8 +81,8 @@ impl Check {
             return;
         }
         self.faults += 1;
-        if self.told.len() < TOLD_MAX {
-            self.told.push(text());
+        if self.shown.len() < SHOWN_MAX {
+            self.shown.push(text());
         }
     }
 
@@ -139,7 +139,7 @@ impl Ledger {
         let check = |it: &Check| {
             json!({
                 "name": it.name, "holds": it.holds(), "text": it.text,
-                "faults": it.faults, "told": it.told,
+                "faults": it.faults, "told": it.shown,
             })
         };
         json!({
@@ -158,12 +158,12 @@ impl std::fmt::Display for Ledger {
         for check in &self.checks {
             let outcome = if check.holds() { "ok  " } else { "FAIL" };
             writeln!(f, "  {outcome} {:<8} {}", check.name, check.text)?;
-            for told in &check.told {
-                writeln!(f, "                {told}")?;
+            for shown in &check.shown {
+                writeln!(f, "                {shown}")?;
             }
-            let untold = check.faults - check.told.len() as u64;
-            if untold > 0 {
-                writeln!(f, "                and {untold} more")?;
+            let left_out = check.faults - check.shown.len() as u64;
+            if left_out > 0 {
+                writeln!(f, "                and {left_out} more")?;
             }
         }
         Ok(())
@@ -484,7 +484,7 @@ mod tests {
                 version,
                 is_replayed: false,
             };
-            book.told(&mut ask, verdict);
+            book.take_answer(&mut ask, verdict);
             book.answered(ask, verdict, Duration::ZERO, 1);
         }
         let mut map = Map::new();

@@ -55,7 +55,7 @@ use shop::{Shop, Stock};
 /// How long the ledger waits for abandoned holds, behind the time at which the last one expires.
 const EXPIRY_PATIENCE: Duration = Duration::from_secs(15);
 /// Between two looks at the stock.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// The most articles whose stock is shown while the sale runs.
 const SHOWN_SKUS_MAX: u32 = 64;
 
@@ -288,7 +288,7 @@ fn come_back(
         if stock.held <= counts.units_open {
             break;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_EVERY);
     }
     Ok(())
 }
@@ -303,7 +303,7 @@ fn watch(
 ) {
     let mut client: Option<(SocketAddr, Client)> = None;
     while !is_sold.load(Ordering::Acquire) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_EVERY);
         let address = live.now().address;
         client = client.filter(|(of, _)| Some(*of) == address);
         if let (None, Some(address)) = (&client, address) {

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a request's head that are read, at most.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// How long the page waits to be asked for the end of the sale.
-const LAST_LOOK: Duration = Duration::from_secs(3);
+const LAST_PAGE_WAIT: Duration = Duration::from_secs(3);
 /// Between two looks for a request.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -56,7 +56,7 @@ impl Page {
         loop {
             if is_over.load(Ordering::Acquire) {
                 let since = *over_since.get_or_insert_with(Instant::now);
-                if !was_asked || since.elapsed() > LAST_LOOK {
+                if !was_asked || since.elapsed() > LAST_PAGE_WAIT {
                     return;
                 }
             }

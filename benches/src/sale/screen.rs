@@ -27,7 +27,7 @@ pub(crate) struct Screen {
     /// Lines of the panel that are drawn.
     drawn: usize,
     last_line: Option<Instant>,
-    told_stage: &'static str,
+    shown_stage: &'static str,
 }
 
 impl Screen {
@@ -36,7 +36,7 @@ impl Screen {
             mode,
             drawn: 0,
             last_line: None,
-            told_stage: "",
+            shown_stage: "",
         }
     }
 
@@ -66,9 +66,9 @@ impl Screen {
             Mode::Silent => {}
             Mode::Lines => {
                 let is_due = self.last_line.is_none_or(|it| it.elapsed() >= LINE_PERIOD);
-                if is_due || self.told_stage != sale.stage.name() {
+                if is_due || self.shown_stage != sale.stage.name() {
                     self.last_line = Some(Instant::now());
-                    self.told_stage = sale.stage.name();
+                    self.shown_stage = sale.stage.name();
                     say(line(sale));
                 }
             }

@@ -50,7 +50,7 @@ impl Channel {
             .map_err(not_sent)?;
         #[cfg(feature = "tls")]
         if let Some(tls) = &options.tls {
-            let told = |error: TlsError| {
+            let failed = |error: TlsError| {
                 let text = format!("{address}: {error}");
                 if error.is_lasting() {
                     ClientError::Unfit(Unfit::Tls(text))
@@ -58,8 +58,8 @@ impl Channel {
                     ClientError::NotSent(text)
                 }
             };
-            let mut session = TlsSession::begin(tls, address).map_err(told)?;
-            session.shake_hands(&stream, until).map_err(told)?;
+            let mut session = TlsSession::begin(tls, address).map_err(failed)?;
+            session.shake_hands(&stream, until).map_err(failed)?;
             return Ok((stream, Channel::Tls(Arc::new(Mutex::new(session)))));
         }
         let _ = until;

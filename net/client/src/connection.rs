@@ -503,9 +503,9 @@ mod tests {
 
     /// Keeps what the callers are told.
     #[derive(Clone, Default)]
-    struct Told(Arc<Mutex<Vec<Result<Answer, ClientError>>>>);
+    struct Outcomes(Arc<Mutex<Vec<Result<Answer, ClientError>>>>);
 
-    impl Waiter for Told {
+    impl Waiter for Outcomes {
         fn sent(&self, _is_named: bool) {}
 
         fn put_back(&self) {}
@@ -516,13 +516,13 @@ mod tests {
     }
 
     /// A connection that has sent a request of two GETs, with id 1.
-    fn asked(options: &ClientOptions, told: &Told) -> Connection {
+    fn asked(options: &ClientOptions, outcomes: &Outcomes) -> Connection {
         let (mut connection, _) = Connection::begin(options, None).expect("no login");
         let now = Instant::now();
         let pending = Arc::default();
         let get = || {
             let item = Item::of(&Ask::get(b"key"));
-            let done = Box::new(told.clone());
+            let done = Box::new(outcomes.clone());
             let until = now + Duration::from_secs(1);
             Queued::new(What::Item { item, done }, until, &pending)
         };
@@ -545,16 +545,16 @@ mod tests {
     }
 
     #[test]
-    fn the_items_that_are_busy_may_be_sent_again_after_what_the_header_tells() {
-        let told = Told::default();
-        let mut connection = asked(&ClientOptions::default(), &told);
+    fn the_items_that_are_busy_may_be_sent_again_after_what_the_header_says() {
+        let outcomes = Outcomes::default();
+        let mut connection = asked(&ClientOptions::default(), &outcomes);
         connection.receive(&one_is_busy()).expect("a reply");
         let refused = connection.take_refused();
         assert_eq!(refused.len(), 1);
         assert_eq!(refused[0].retry_after_ms, 40);
-        let told = told.0.lock().expect("nobody panics with it");
-        assert_eq!(told.len(), 1);
-        assert!(told[0].as_ref().is_ok_and(|it| it.status == Status::Ok));
+        let outcomes = outcomes.0.lock().expect("nobody panics with it");
+        assert_eq!(outcomes.len(), 1);
+        assert!(outcomes[0].as_ref().is_ok_and(|it| it.status == Status::Ok));
     }
 
     #[test]
@@ -564,7 +564,7 @@ mod tests {
         let (now, pending) = (Instant::now(), Arc::default());
         let get = |level| {
             let item = Item::of(&Ask::get(b"key"));
-            let done = Box::new(Told::default());
+            let done = Box::new(Outcomes::default());
             let until = now + Duration::from_secs(1);
             let queued = Queued::new(What::Item { item, done }, until, &pending);
             Queued { level, ..queued }
@@ -590,8 +590,8 @@ mod tests {
 
     #[test]
     fn of_a_frame_that_is_busy_every_item_may_be_sent_again() {
-        let told = Told::default();
-        let mut connection = asked(&ClientOptions::default(), &told);
+        let outcomes = Outcomes::default();
+        let mut connection = asked(&ClientOptions::default(), &outcomes);
         let header = Header::request(Opcode::Batch, 1, AckLevel::Disk, 0);
         let mut frame = Vec::new();
         write_error(&mut frame, Some(&header), Status::Busy, 7, 0, &"no room");
@@ -603,24 +603,24 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_is_told_busy_at_once_if_the_client_retries_nothing_and_full_in_any_case() {
-        let told = Told::default();
+    fn the_caller_is_answered_busy_at_once_if_the_client_retries_nothing_and_full_in_any_case() {
+        let outcomes = Outcomes::default();
         let options = ClientOptions {
             retries_busy: false,
             ..ClientOptions::default()
         };
-        let mut connection = asked(&options, &told);
+        let mut connection = asked(&options, &outcomes);
         connection.receive(&one_is_busy()).expect("a reply");
         assert!(connection.take_refused().is_empty());
-        assert_eq!(told.0.lock().expect("nobody panics with it").len(), 2);
+        assert_eq!(outcomes.0.lock().expect("nobody panics with it").len(), 2);
 
-        let mut connection = asked(&ClientOptions::default(), &told);
+        let mut connection = asked(&ClientOptions::default(), &outcomes);
         let header = Header::request(Opcode::Batch, 1, AckLevel::Disk, 0);
         let mut frame = Vec::new();
         write_error(&mut frame, Some(&header), Status::Full, 0, 0, &"no room");
         connection.receive(&frame).expect("a reply");
         assert!(connection.take_refused().is_empty());
-        assert_eq!(told.0.lock().expect("nobody panics with it").len(), 4);
+        assert_eq!(outcomes.0.lock().expect("nobody panics with it").len(), 4);
     }
 }
 

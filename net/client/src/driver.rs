@@ -410,7 +410,7 @@ fn dial(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<Reader, C
 /// deadlines.
 fn write(shared: &Arc<Shared>, number: usize) {
     let mut out = Vec::new();
-    let mut look_at = Instant::now();
+    let mut next_tick = Instant::now();
     loop {
         let mut state = shared.lock();
         state.nodes[number].is_up();
@@ -431,8 +431,8 @@ fn write(shared: &Arc<Shared>, number: usize) {
         }
         match link {
             Some(link) => {
-                if now >= look_at {
-                    look_at = now + TICK;
+                if now >= next_tick {
+                    next_tick = now + TICK;
                     link.connection.expire(now);
                     if are_several && check_silence(shared, &mut state, number, now) {
                         continue;
@@ -609,7 +609,7 @@ fn read(shared: &Arc<Shared>, reader: Reader) {
                 if is_refused && let Err(error) = &outcome {
                     node.refused(error);
                 }
-                node.heard(now);
+                node.received(now);
                 node.greeted(hello.is_some());
                 if let Some(hello) = hello {
                     shared.server_time.note(hello.time_ms, now);
@@ -724,8 +724,11 @@ mod tests {
             until,
             write,
         };
-        let told = pending.wait();
-        assert!(matches!(told, Err(ClientError::NotSent(_))), "{told:?}");
+        let outcome = pending.wait();
+        assert!(
+            matches!(outcome, Err(ClientError::NotSent(_))),
+            "{outcome:?}"
+        );
     }
 
     #[test]

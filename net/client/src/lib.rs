@@ -60,7 +60,7 @@ pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};
 pub use penstock_net::level::AckLevel;
 pub use penstock_net::program::{ProgramId, Run, RunArgument};
-pub use penstock_net::reply::ExpiryTold;
+pub use penstock_net::reply::KeyExpiry;
 pub use penstock_net::request::{Ask, Condition, Expiry, Token, TokenTextError, Version, When};
 pub use penstock_net::scan::ScanRequest;
 pub use penstock_net::status::Status;

@@ -121,9 +121,9 @@ impl Node {
     }
 
     /// Bytes have come. A node that the client had turned away from is asked again.
-    pub(crate) fn heard(&mut self, now: Instant) {
+    pub(crate) fn received(&mut self, now: Instant) {
         if let Some(link) = &mut self.link
-            && link.silence.heard(now, link.connection.is_owed())
+            && link.silence.received(now, link.connection.is_owed())
         {
             self.is_failing = false;
             self.backoff = BACKOFF_MIN;

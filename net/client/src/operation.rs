@@ -17,7 +17,7 @@ use penstock_net::apply::ApplyField;
 use penstock_net::keyspace::{History, Keyspace, read_keyspaces};
 use penstock_net::level::AckLevel;
 use penstock_net::reply::{
-    ExpiryTold, ITEM_FLAG_BEGAN, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN,
+    ITEM_FLAG_BEGAN, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, KeyExpiry,
     NO_INSTRUCTION, ReplyItem, Standing,
 };
 #[cfg(doc)]
@@ -45,7 +45,7 @@ pub struct Answer {
     /// The version of the change. If nothing has changed: that of the key, or of the first one.
     pub version: Version,
     /// The expiry, if it was asked for.
-    pub expiry: Option<ExpiryTold>,
+    pub expiry: Option<KeyExpiry>,
     /// How new the answer is, if a member might have given it.
     pub standing: Option<Standing>,
     /// Value, field values, actual value, actual version or message.
@@ -133,14 +133,14 @@ impl Answer {
     ///
     /// # Errors
     /// The [`ClientError`] of its status if it is not OK.
-    pub fn expiry(self) -> Result<Option<ExpiryTold>, ClientError> {
+    pub fn expiry(self) -> Result<Option<KeyExpiry>, ClientError> {
         match self.status {
             Status::NotFound => Ok(None),
             _ => match self.ok()?.expiry {
                 None => Err(ClientError::Protocol(
                     "the answer does not tell the expiry".into(),
                 )),
-                told => Ok(told),
+                expiry => Ok(expiry),
             },
         }
     }
@@ -180,14 +180,14 @@ impl Answer {
             Status::NotFound => Ok(None),
             _ => {
                 let answer = self.ok()?;
-                let told = answer.expiry.ok_or_else(|| {
+                let expiry = answer.expiry.ok_or_else(|| {
                     ClientError::Protocol("the answer does not tell when it was written".into())
                 })?;
                 Ok(Some(Past {
                     bytes: answer.value,
                     version: answer.version,
-                    time_ms: told.time_ms,
-                    expiry_ms: told.expiry_ms,
+                    time_ms: expiry.time_ms,
+                    expiry_ms: expiry.expiry_ms,
                 }))
             }
         }
@@ -465,8 +465,8 @@ impl FromAnswer for MemberValue {
     }
 }
 
-impl FromAnswer for Option<ExpiryTold> {
-    fn from_answer(answer: Answer) -> Result<Option<ExpiryTold>, ClientError> {
+impl FromAnswer for Option<KeyExpiry> {
+    fn from_answer(answer: Answer) -> Result<Option<KeyExpiry>, ClientError> {
         answer.expiry()
     }
 }

@@ -43,8 +43,8 @@ impl RetryBudget {
         left: Duration,
         random: u64,
     ) -> Option<Duration> {
-        let told = Duration::from_millis(retry_after_ms.into());
-        let bound = doubled(told.max(PAUSE_MIN), busy, PAUSE_MAX);
+        let retry_after = Duration::from_millis(retry_after_ms.into());
+        let bound = doubled(retry_after.max(PAUSE_MIN), busy, PAUSE_MAX);
         let pause = full_jitter(bound, random);
         if pause >= left {
             return None;
@@ -108,10 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_a_random_part_of_what_the_server_told_and_doubles() {
-        let pause = |busy, told_ms| {
+    fn a_pause_is_a_random_part_of_what_the_server_answered_and_doubles() {
+        let pause = |busy, retry_after_ms| {
             let mut budget = earned(10);
-            budget.pause(busy, told_ms, LONG, HALF).expect("earned")
+            budget
+                .pause(busy, retry_after_ms, LONG, HALF)
+                .expect("earned")
         };
         assert_eq!(pause(0, 40), Duration::from_millis(20));
         assert_eq!(pause(1, 40), Duration::from_millis(40));

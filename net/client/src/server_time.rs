@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_near_and_servers_that_do_not_tell_leave_tokens_as_they_are() {
+    fn clocks_that_are_near_and_servers_that_do_not_say_leave_tokens_as_they_are() {
         let now = Instant::now();
         for server_ms in [0, HERE_MS, HERE_MS + APART_MS_MAX, HERE_MS - APART_MS_MAX] {
             assert!(Apart::of(server_ms, HERE_MS, now).is_none(), "{server_ms}");

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Silence {
     /// When bytes came last, or the connection was made.
-    heard: Instant,
+    last_received: Instant,
     /// Since when an answer is owed and nothing has come. `None`: no answer is owed.
     owed_since: Option<Instant>,
     probed: Option<Instant>,
@@ -37,7 +37,7 @@ impl Silence {
     /// The silence of a connection that was made at `now`.
     pub(crate) fn new(now: Instant) -> Silence {
         Silence {
-            heard: now,
+            last_received: now,
             owed_since: None,
             probed: None,
             is_turned_away: false,
@@ -46,7 +46,7 @@ impl Silence {
 
     /// How long nothing has come.
     pub(crate) fn lasts(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.heard)
+        now.saturating_duration_since(self.last_received)
     }
 
     /// Whether the client has turned to other nodes, and nothing has come since.
@@ -61,8 +61,8 @@ impl Silence {
 
     /// Bytes have come. `owes`: the node has not answered all operations. Returns whether the
     /// client had turned away from the node.
-    pub(crate) fn heard(&mut self, now: Instant, owes: bool) -> bool {
-        self.heard = now;
+    pub(crate) fn received(&mut self, now: Instant, owes: bool) -> bool {
+        self.last_received = now;
         self.owed_since = owes.then_some(now);
         self.probed = None;
         std::mem::take(&mut self.is_turned_away)
@@ -107,7 +107,7 @@ mod tests {
         let (mut silence, at) = silence();
         assert_eq!(silence.step(at(60_000), BOUND), Step::Wait);
         silence.sent(at(60_000));
-        silence.heard(at(60_001), false);
+        silence.received(at(60_001), false);
         assert_eq!(silence.step(at(120_000), BOUND), Step::Wait);
     }
 
@@ -132,7 +132,7 @@ mod tests {
         for round in 0..10 {
             let began = round * 250;
             assert_eq!(silence.step(at(began + 200), BOUND), Step::Probe, "{round}");
-            assert!(!silence.heard(at(began + 250), true));
+            assert!(!silence.received(at(began + 250), true));
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
         silence.sent(at(0));
         silence.step(at(200), BOUND);
         silence.step(at(400), BOUND);
-        assert!(silence.heard(at(2_000), true));
+        assert!(silence.received(at(2_000), true));
         assert_eq!(silence.lasts(at(2_100)), Duration::from_millis(100));
         assert_eq!(silence.step(at(2_199), BOUND), Step::Wait);
         assert_eq!(silence.step(at(2_200), BOUND), Step::Probe);

@@ -251,7 +251,11 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// A GET that a node has answered BUSY, and the promise of its outcome.
-    fn refused(state: &State, until: Instant, told_ms: u16) -> (Refused, Arc<Promise<Answer>>) {
+    fn refused(
+        state: &State,
+        until: Instant,
+        retry_after_ms: u16,
+    ) -> (Refused, Arc<Promise<Answer>>) {
         let promise = Promise::new();
         let done = Box::new(AnswerWaiter {
             promise: Arc::clone(&promise),
@@ -262,7 +266,7 @@ mod tests {
         let refused = Refused {
             queued,
             outcome: Err(ClientError::Busy("a queue is full".into())),
-            retry_after_ms: told_ms,
+            retry_after_ms,
         };
         (refused, promise)
     }
@@ -284,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_was_refused_is_held_for_a_part_of_what_the_server_told() {
+    fn an_operation_that_was_refused_is_held_for_a_part_of_what_the_server_answered() {
         let mut state = State::new(vec![Node::new("node".into())]);
         (0..20).for_each(|_| state.budget.earn());
         let now = Instant::now();
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn without_budget_or_time_or_a_client_the_caller_is_told_busy_at_once() {
+    fn without_budget_or_time_or_a_client_the_caller_is_answered_busy_at_once() {
         let now = Instant::now();
         for (requests, left, is_over) in [
             (9, LONG, false),
@@ -328,8 +332,8 @@ mod tests {
                 until,
                 write,
             };
-            let told = pending.wait();
-            assert!(matches!(told, Err(ClientError::Busy(_))), "{told:?}");
+            let outcome = pending.wait();
+            assert!(matches!(outcome, Err(ClientError::Busy(_))), "{outcome:?}");
         }
     }
 }

@@ -427,8 +427,8 @@ mod tests {
             assert_eq!(host_of(address), host);
             server_name(host).expect("a certificate can have it");
         }
-        let told = server_name("no name").expect_err("a space").to_string();
-        assert!(told.contains("\"no name\""), "{told}");
+        let message = server_name("no name").expect_err("a space").to_string();
+        assert!(message.contains("\"no name\""), "{message}");
     }
 
     #[test]
@@ -440,9 +440,10 @@ mod tests {
         ] {
             ClientTls::trusting(text.as_bytes()).expect_err("no CA");
         }
-        let told = ClientTls::trusting(b"\xEF\xBB\xBF-----BEGIN CERTIFICATE-----");
+        let refused = ClientTls::trusting(b"\xEF\xBB\xBF-----BEGIN CERTIFICATE-----");
         assert!(
-            told.expect_err("no CA")
+            refused
+                .expect_err("no CA")
                 .to_string()
                 .contains("byte order mark")
         );

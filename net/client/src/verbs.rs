@@ -4,7 +4,7 @@ use penstock_net::apply::Apply;
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
 use penstock_net::program::Run;
-use penstock_net::reply::ExpiryTold;
+use penstock_net::reply::KeyExpiry;
 use penstock_net::request::{Ask, Condition, Expiry, Token, Wanted, When};
 use penstock_net::scan::ScanRequest;
 #[cfg(doc)]
@@ -83,7 +83,7 @@ pub trait Verbs: Sized {
     }
 
     /// Tells when a key expires, without its value; `None` if the key is missing.
-    fn expiry(self, key: &[u8]) -> Self::Answer<Option<ExpiryTold>> {
+    fn expiry(self, key: &[u8]) -> Self::Answer<Option<KeyExpiry>> {
         let wanted = Wanted::Expiry;
         self.ask_for(Ask::Get { key, wanted })
     }

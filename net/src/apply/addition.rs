@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addition_tells_its_key_and_number_and_what_a_repeated_one_adds() {
+    fn an_addition_names_its_key_and_number_and_what_a_repeated_one_adds() {
         for by in [1, -1, 0, i64::MAX, i64::MIN] {
             let one = added(b"stock", by);
             let addition = Addition::of(&one, 64).expect("it is one");

@@ -302,7 +302,7 @@ impl ApplyField {
 
     /// The answer tells it.
     #[must_use]
-    pub fn told(self) -> ApplyInstruction {
+    pub fn returned(self) -> ApplyInstruction {
         self.instruction(Action::Return(self.at))
     }
 

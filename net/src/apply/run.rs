@@ -138,16 +138,16 @@ impl From<Refusal> for Cause {
 }
 
 /// Runs the instructions of `request` at `now_ms` of the shard's time. Appends what the answer
-/// tells to `told`: 8 bytes for each effect on a number and each RETURN.
+/// tells to `returned`: 8 bytes for each effect on a number and each RETURN.
 ///
 /// # Errors
-/// [`Denial`] of the first instruction that does not hold. `told` may have grown, and what is
+/// [`Denial`] of the first instruction that does not hold. `returned` may have grown, and what is
 /// staged is to be dropped.
 pub fn run<'a>(
     request: &ApplyRequest<'a>,
     now_ms: u64,
     keys: &mut impl ApplyKeys<'a>,
-    told: &mut Vec<u8>,
+    returned: &mut Vec<u8>,
 ) -> Result<(), Denial> {
     // Effects of an ON_EXPIRE are passed over.
     let (mut next, mut arms) = (0, false);
@@ -158,13 +158,13 @@ pub fn run<'a>(
         // Nearly all instructions are of this kind.
         if let Some(instruction) = Instruction::of_field(bytes) {
             let key = request.key_of(instruction.key);
-            run_on_field(&instruction, number, (request, key), keys, told).map_err(|cause| {
-                Denial {
+            run_on_field(&instruction, number, (request, key), keys, returned).map_err(
+                |cause| Denial {
                     instruction: number,
                     reason: instruction.reason,
                     cause,
-                }
-            })?;
+                },
+            )?;
             continue;
         }
         let instruction = ApplyInstruction::checked(bytes);
@@ -178,7 +178,7 @@ pub fn run<'a>(
             number,
             key: request.key_of(instruction.key),
         };
-        step.run(instruction.action, keys, told)
+        step.run(instruction.action, keys, returned)
             .map_err(|cause| Denial {
                 instruction: number,
                 reason: instruction.reason,
@@ -198,7 +198,7 @@ fn run_on_field<'a>(
     number: usize,
     (request, key): (&ApplyRequest<'a>, usize),
     keys: &mut impl ApplyKeys<'a>,
-    told: &mut Vec<u8>,
+    returned: &mut Vec<u8>,
 ) -> Result<(), Cause> {
     let value = plain_value(keys, key)?;
     match instruction.outcome(value) {
@@ -212,7 +212,7 @@ fn run_on_field<'a>(
             } else if request.terms().is_some() {
                 keys.log_unchanged(key);
             }
-            told.extend_from_slice(&after.to_le_bytes());
+            returned.extend_from_slice(&after.to_le_bytes());
             Ok(())
         }
         Outcome::Failed { actual, overflow } => Err(Cause::Guard { actual, overflow }),
@@ -270,7 +270,7 @@ impl<'a> Step<'_, 'a> {
         &self,
         action: Action,
         keys: &mut impl ApplyKeys<'a>,
-        told: &mut Vec<u8>,
+        returned: &mut Vec<u8>,
     ) -> Result<(), Cause> {
         match action {
             Action::Exists => match keys.existed(self.key) {
@@ -306,7 +306,7 @@ impl<'a> Step<'_, 'a> {
                 let other = self.operand(operand, at.kind(), keys)?;
                 holds(test.holds(actual, other), bits_of(actual))
             }
-            Action::Change(change, at, operand) => self.change(change, at, operand, keys, told),
+            Action::Change(change, at, operand) => self.change(change, at, operand, keys, returned),
             Action::Put { start, len } => Ok(keys.put(self.key, self.request.value(start, len))?),
             Action::Start { start, len } => {
                 if keys.value(self.key).is_some() {
@@ -356,10 +356,10 @@ impl<'a> Step<'_, 'a> {
                 );
                 Ok(())
             }
-            Action::Rate(at, rate) => self.take(at, rate, keys, told),
+            Action::Rate(at, rate) => self.take(at, rate, keys, returned),
             Action::Return(at) => {
                 let number = self.number(self.key, at, keys)?;
-                told.extend_from_slice(&bits_of(number).to_le_bytes());
+                returned.extend_from_slice(&bits_of(number).to_le_bytes());
                 Ok(())
             }
         }
@@ -373,7 +373,7 @@ impl<'a> Step<'_, 'a> {
         at: NumberAt,
         operand: Operand,
         keys: &mut impl ApplyKeys<'a>,
-        told: &mut Vec<u8>,
+        returned: &mut Vec<u8>,
     ) -> Result<(), Cause> {
         let before = self.number(self.key, at, keys)?;
         let operand = self.operand(operand, at.kind(), keys)?;
@@ -389,7 +389,7 @@ impl<'a> Step<'_, 'a> {
         if after != before {
             self.store(at, after, keys);
         }
-        told.extend_from_slice(&bits_of(after).to_le_bytes());
+        returned.extend_from_slice(&bits_of(after).to_le_bytes());
         Ok(())
     }
 
@@ -414,7 +414,7 @@ impl<'a> Step<'_, 'a> {
         at: NumberAt,
         rate: Rate,
         keys: &mut impl ApplyKeys<'a>,
-        told: &mut Vec<u8>,
+        returned: &mut Vec<u8>,
     ) -> Result<(), Cause> {
         let until_us = bits_of(self.number(self.key, at, keys)?);
         let now_us = self.now_ms.saturating_mul(1000);
@@ -425,7 +425,7 @@ impl<'a> Step<'_, 'a> {
                 overflow: false,
             })?;
         self.store(at, i128::from(after_us), keys);
-        told.extend_from_slice(&after_us.to_le_bytes());
+        returned.extend_from_slice(&after_us.to_le_bytes());
         Ok(())
     }
 

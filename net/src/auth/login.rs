@@ -237,8 +237,8 @@ impl Login {
         let State::Proven { signature } = state else {
             return Err(LoginFault::Order);
         };
-        let told = read_server_final(message).map_err(|what| LoginFault::Message { what })?;
-        match is_same(&told, &signature) {
+        let received = read_server_final(message).map_err(|what| LoginFault::Message { what })?;
+        match is_same(&received, &signature) {
             true => Ok(()),
             false => Err(LoginFault::Server),
         }

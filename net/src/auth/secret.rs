@@ -119,15 +119,15 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_a_file_loses_one_end_of_line_and_others_are_refused_without_being_told() {
+    fn a_secret_of_a_file_loses_one_end_of_line_and_others_are_refused_without_being_shown() {
         for text in ["pencil", "pencil\n", "pencil\r\n"] {
             let secret = Secret::of_file(text.as_bytes().to_vec()).expect("a secret");
             assert_eq!(secret.expose(), b"pencil");
         }
-        let told = |bytes: &[u8]| Secret::of_file(bytes.to_vec()).err().expect("refused");
-        assert_eq!(told(b"pencil\n\n"), SecretFault::Control(b'\n', 6));
-        assert_eq!(told(b"\n"), SecretFault::Length(0));
-        assert_eq!(told(&[b'x'; 513]), SecretFault::Length(513));
-        assert!(!told(b"pencil\n\n").to_string().contains("pencil"));
+        let fault_of = |bytes: &[u8]| Secret::of_file(bytes.to_vec()).err().expect("refused");
+        assert_eq!(fault_of(b"pencil\n\n"), SecretFault::Control(b'\n', 6));
+        assert_eq!(fault_of(b"\n"), SecretFault::Length(0));
+        assert_eq!(fault_of(&[b'x'; 513]), SecretFault::Length(513));
+        assert!(!fault_of(b"pencil\n\n").to_string().contains("pencil"));
     }
 }

@@ -166,7 +166,7 @@ fn a_message_of_an_earlier_login_on_the_connection_proves_nothing() {
 #[test]
 fn an_unknown_user_is_answered_like_a_wrong_secret_and_each_time_the_same() {
     let known = Known::new();
-    let told = |login: &str, nonce| {
+    let try_login = |login: &str, nonce| {
         let identity = Identity::new(login, secret("wrong")).expect("a name");
         let mut login = Login::new(&identity, None, &[nonce; 24]);
         let first = login.first();
@@ -180,17 +180,17 @@ fn an_unknown_user_is_answered_like_a_wrong_secret_and_each_time_the_same() {
         });
         (salt, refused.unwrap_or(AuthFault::Wrong))
     };
-    let (salt, refused) = told("bob", 1);
-    assert_eq!(told("bob", 2), (salt.clone(), AuthFault::Wrong));
-    assert_eq!(told("ann", 1).1, refused);
+    let (salt, refused) = try_login("bob", 1);
+    assert_eq!(try_login("bob", 2), (salt.clone(), AuthFault::Wrong));
+    assert_eq!(try_login("ann", 1).1, refused);
     assert_ne!(
-        told("bib", 1).0,
+        try_login("bib", 1).0,
         salt,
         "the salt does not tell who is made up"
     );
     assert!(salt.ends_with("==,i=32768"), "{salt}");
     // All keys have one salt, so nothing is to be made up.
-    assert_eq!(told("bob/till", 1), told("ann/till-1", 1));
+    assert_eq!(try_login("bob/till", 1), try_login("ann/till-1", 1));
 }
 
 #[test]

@@ -215,8 +215,11 @@ mod tests {
     fn a_text_that_is_no_verifier_is_refused_by_what_is_wrong_and_never_shown() {
         let read = |text: &str| text.parse::<Verifier>().expect_err("refused");
         for cut in 0..PENCIL.len() {
-            let told = read(&PENCIL[..cut]).to_string();
-            assert!(!told.contains("W22Z") && !told.contains("WG5d"), "{told}");
+            let message = read(&PENCIL[..cut]).to_string();
+            assert!(
+                !message.contains("W22Z") && !message.contains("WG5d"),
+                "{message}"
+            );
         }
         assert_eq!(
             read(&PENCIL.replace("4096", "4095")),

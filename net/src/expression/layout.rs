@@ -412,12 +412,12 @@ mod tests {
             ("a:u8[16777217]@0;=16777217", "the number of elements"),
             ("a:u16[9000000]@0;=18000000", "at most 4096"),
         ] {
-            let told = match ValueLayout::parse(text) {
+            let message = match ValueLayout::parse(text) {
                 Ok(found) => panic!("{text}: {found:?}"),
                 Err(error) => error.to_string(),
             };
-            let is_either = part == "at most 4096" && told.contains("to 16777216 bytes");
-            assert!(told.contains(part) || is_either, "{text}: {told}");
+            let is_either = part == "at most 4096" && message.contains("to 16777216 bytes");
+            assert!(message.contains(part) || is_either, "{text}: {message}");
         }
         let deep = "a:{".repeat(9) + "b:u8@0;=1" + &"}@0;=1".repeat(9);
         assert!(refusal(&deep).contains("at most 8 layouts in layouts"));

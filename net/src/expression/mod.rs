@@ -337,10 +337,10 @@ mod tests {
     fn wrong_literals_point_at_the_column() {
         let refusal = |text: &str| Literal::parse(text).unwrap_err().to_string();
         for text in ["u9:1", "u33be:7", "i8le:-1", "U32:100,u8:1"] {
-            let told = refusal(text);
+            let message = refusal(text);
             assert!(
-                told.contains("TYPE one of") && told.contains("text:"),
-                "{told}"
+                message.contains("TYPE one of") && message.contains("text:"),
+                "{message}"
             );
         }
         for text in [

@@ -22,7 +22,7 @@ pub struct Heartbeat<'a> {
     /// Its number: it rises with each one of this start of the sender to this reader.
     pub number: u64,
     /// The newest heartbeat of the reader that the sender has read; 0 if there is none.
-    pub heard: u64,
+    pub last_read: u64,
     /// The number of the plan in force at the sender.
     pub plan: u64,
     /// See [`Claim`].
@@ -71,14 +71,14 @@ impl<'a> Heartbeat<'a> {
         }
         Ok(Heartbeat {
             number: numbered(head)?,
-            heard: read_u64(head, 8),
+            last_read: read_u64(head, 8),
             plan: read_u64(head, 16),
             claims: Claims::read(claims)?,
         })
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        for word in [self.number, self.heard, self.plan] {
+        for word in [self.number, self.last_read, self.plan] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         let count = u16::try_from(self.claims.bytes.len() / CLAIM_BYTES).expect("at most 256");

@@ -13,7 +13,7 @@ pub struct AnswerNames {
     /// The number that an instruction makes, tells or sees.
     numbers: Vec<Option<NumberKind>>,
     /// The instructions whose numbers an OK tells, in their order.
-    told: Vec<u8>,
+    returned: Vec<u8>,
 }
 
 impl AnswerNames {
@@ -32,7 +32,7 @@ impl AnswerNames {
             | Action::Return(at) => Some(at.kind()),
             _ => None,
         };
-        let (mut told, mut later) = (Vec::new(), 0);
+        let (mut returned, mut later) = (Vec::new(), 0);
         for (instruction, number) in instructions.iter().zip(0..=u8::MAX) {
             // What runs when a key expires tells nothing.
             let is_now = later == 0;
@@ -40,18 +40,18 @@ impl AnswerNames {
                 Some(effects) => effects,
                 None => later.saturating_sub(1),
             };
-            let tells = matches!(
+            let returns = matches!(
                 instruction.action,
                 Action::Change(..) | Action::Rate(..) | Action::Return(..)
             );
-            if is_now && tells {
-                told.push(number);
+            if is_now && returns {
+                returned.push(number);
             }
         }
         AnswerNames {
             texts: texts.collect(),
             numbers: instructions.iter().map(kind).collect(),
-            told,
+            returned,
         }
     }
 
@@ -62,9 +62,9 @@ impl AnswerNames {
     }
 
     /// The names of the numbers that an OK tells, in their order, with their kinds.
-    pub fn told(&self) -> impl Iterator<Item = (&str, Option<NumberKind>)> {
-        let told = self.told.iter().map(|it| usize::from(*it));
-        told.map(|it| (name_in(&self.texts[it]), self.numbers[it]))
+    pub fn returned(&self) -> impl Iterator<Item = (&str, Option<NumberKind>)> {
+        let returned = self.returned.iter().map(|it| usize::from(*it));
+        returned.map(|it| (name_in(&self.texts[it]), self.numbers[it]))
     }
 
     /// The name of the number that a guard has seen, if it saw a field.
@@ -100,7 +100,7 @@ mod tests {
         };
         let all = vec![instruction; usize::from(u8::MAX)];
         let names = AnswerNames::new(&all, |_| Some("return k1.u32@0"));
-        assert_eq!(names.told().count(), all.len());
+        assert_eq!(names.returned().count(), all.len());
     }
 
     #[test]
@@ -121,8 +121,8 @@ mod tests {
             other => panic!("{other:?}"),
         });
         let names = AnswerNames::new(&instructions, |number| texts.get(number).copied());
-        let told: Vec<&str> = names.told().map(|(name, _)| name).collect();
-        assert_eq!(told, ["k1.u32@0", "k1.decimal", "k1.i64@8"]);
+        let returned: Vec<&str> = names.returned().map(|(name, _)| name).collect();
+        assert_eq!(returned, ["k1.u32@0", "k1.decimal", "k1.i64@8"]);
         assert_eq!(names.seen(0).map(|(name, _)| name), Some("k1.u32@0"));
         assert_eq!(names.seen(4), None);
         assert_eq!(names.text(0), Some(texts[0]));

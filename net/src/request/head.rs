@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_cut_or_has_any_byte_is_looked_at_within_its_bytes() {
+    fn an_item_that_is_cut_or_has_any_byte_is_read_within_its_bytes() {
         let item = apply(&[b"{7}", b"{7}second", b"{7}the third"], Some(TOKEN));
         for len in 0..=item.len() {
             let cut = &item[..len];

@@ -57,11 +57,11 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
     }
     let condition = read_condition(&head, verb, item)?;
     let expiry_field = areas.expiry.clone().map(|at| &item[at]);
-    let told = flags::read_expiry(head.flags, expiry_field, verb.row().expiry)?;
+    let by_flags = flags::read_expiry(head.flags, expiry_field, verb.row().expiry)?;
     // The time of GET_AT is what it asks for.
     let expiry = match verb {
         Verb::GetAt => Expiry::Never,
-        _ => told,
+        _ => by_flags,
     };
     let (extra, token) = match extension {
         Extension::Member(read) => (Extra::Member(read), None),

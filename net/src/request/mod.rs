@@ -33,7 +33,7 @@ pub use repeat::{decode_repeated, may_begin_run, may_repeat};
 pub(crate) use template::ItemTemplate;
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
 pub use token::{Token, TokenTextError, request_hash};
-pub use verb::{Effect, Tells, Verb};
+pub use verb::{AnswerContent, Effect, Verb};
 
 /// One operation, checked, as a view of its bytes.
 #[derive(Clone, Copy, Debug)]

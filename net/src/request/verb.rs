@@ -22,7 +22,7 @@ pub enum Effect {
 
 /// What the answer of a verb tells besides its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells {
+pub enum AnswerContent {
     /// A few numbers at most.
     Fields,
     /// The value that the key has now.
@@ -53,7 +53,7 @@ pub(super) struct Row {
     /// A label: lower case, with underscores.
     name: &'static str,
     effect: Effect,
-    tells: Tells,
+    content: AnswerContent,
     /// The item may be a head and data alone.
     is_plain: bool,
     /// Flags that the item may have.
@@ -76,7 +76,7 @@ impl Row {
     const BARE: Row = Row {
         name: "",
         effect: Effect::Reads,
-        tells: Tells::Fields,
+        content: AnswerContent::Fields,
         is_plain: false,
         flags: 0,
         keys_max: 1,
@@ -180,7 +180,7 @@ macro_rules! verbs {
 verbs! {
     /// Read a value.
     Get = 1, "get" {
-        tells: Tells::Value,
+        content: AnswerContent::Value,
         is_plain: true,
         flags: flags::EXPIRY_BITS,
     }
@@ -213,20 +213,20 @@ verbs! {
     }
     /// Read a value as it was.
     GetAt = 6, "get_at" {
-        tells: Tells::PastValue,
+        content: AnswerContent::PastValue,
         flags: flags::VERSION | flags::EXPIRY_AT,
         version: Field::ByFlag,
         time: Field::ByFlag,
     }
     /// Tell the versions that are kept.
     History = 7, "history" {
-        tells: Tells::Versions,
+        content: AnswerContent::Versions,
         version: Field::Always,
     }
     /// Set, drop or tell keyspaces.
     Keyspace = 8, "keyspace" {
         effect: Effect::Settings,
-        tells: Tells::Keyspaces,
+        content: AnswerContent::Keyspaces,
         flags: flags::ABSENT | flags::KEYSPACE_DROP | flags::KEYSPACE_LIST,
         value: Field::Always,
     }
@@ -237,7 +237,7 @@ verbs! {
     /// Tell the next keys in the order of slots and hashes. Its item has a form of its own:
     /// [`ScanRequest`](crate::scan::ScanRequest).
     Scan = 5, "scan" {
-        tells: Tells::Page,
+        content: AnswerContent::Page,
         keys_max: 0,
     }
     /// Run instructions on up to 255 keys. Its item has a form of its own:
@@ -249,7 +249,7 @@ verbs! {
     /// Send a value there and back. Its item has a form of its own:
     /// [`PingItem`](crate::ping::PingItem).
     Ping = 9, "ping" {
-        tells: Tells::Echo,
+        content: AnswerContent::Echo,
         keys_max: 0,
     }
 }
@@ -271,8 +271,8 @@ impl Verb {
     /// What its answer tells.
     #[inline]
     #[must_use]
-    pub const fn tells(self) -> Tells {
-        self.row().tells
+    pub const fn answer_content(self) -> AnswerContent {
+        self.row().content
     }
 
     /// The verb of an operation's number, if an item of the verb may be a head and data alone.

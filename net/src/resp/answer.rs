@@ -68,7 +68,7 @@ pub(super) enum Fold {
 
 /// An answer, and what its reply may need besides.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'a> {
+pub(super) struct ItemAnswer<'a> {
     pub(super) item: &'a ReplyItem<'a>,
     pub(super) retry_after_ms: u16,
     pub(super) host: &'a dyn Host,
@@ -115,28 +115,28 @@ pub(super) fn is_good(status: Status) -> bool {
 pub(super) fn write(
     fold: &Fold,
     sum: &mut i64,
-    told: Told<'_>,
+    answer: ItemAnswer<'_>,
     slot: u16,
     replies: &mut Replies<'_>,
 ) {
-    let item = told.item;
+    let item = answer.item;
     let status = item.head.status;
     match fold {
-        Fold::Increased(by) => return increased(*by, told, slot, replies),
-        Fold::Apply(names) => return applied(names.as_deref(), told, slot, replies),
+        Fold::Increased(by) => return increased(*by, answer, slot, replies),
+        Fold::Apply(names) => return applied(names.as_deref(), answer, slot, replies),
         Fold::Nodes(_) => {
-            note_nodes(fold, sum, told);
+            note_nodes(fold, sum, answer);
             return end_fold(fold, *sum, replies);
         }
         Fold::Scan { is_inside, .. } if status == Status::Moved => {
-            return pass_over(slot, *is_inside, told.host, replies);
+            return pass_over(slot, *is_inside, answer.host, replies);
         }
         // No value is too long, but what the script or EXEC changes is together.
         Fold::Script if status == Status::TooLarge => {
             return replies.error(&[b"ERR nothing was executed: ", item.value].concat());
         }
         Fold::Element if status == Status::WrongType => return replies.null(),
-        _ if !is_good(status) => return failed(told, slot, replies),
+        _ if !is_good(status) => return failed(answer, slot, replies),
         _ => {}
     }
     let is_ok = status == Status::Ok;
@@ -168,21 +168,21 @@ pub(super) fn write(
             replies.integer(number.cast_signed());
         }
         Fold::Ttl(form) => {
-            let told = item.expiry.filter(|_| is_ok);
-            let now_ms = told.map_or(0, |told| told.time_ms);
-            replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
+            let expiry = item.expiry.filter(|_| is_ok);
+            let now_ms = expiry.map_or(0, |expiry| expiry.time_ms);
+            replies.integer(ttl_of(expiry.map(|expiry| expiry.expiry_ms), now_ms, *form));
         }
         Fold::Scan {
             pattern, of_type, ..
-        } => page((pattern.as_deref(), *of_type), told, replies),
+        } => page((pattern.as_deref(), *of_type), answer, replies),
         Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply(_) | Fold::Nodes(_) => {}
     }
 }
 
 /// Notes in `sum` how many nodes lack what one read of WAIT stands for, at most.
-pub(super) fn note_nodes(fold: &Fold, sum: &mut i64, told: Told<'_>) {
+pub(super) fn note_nodes(fold: &Fold, sum: &mut i64, answer: ItemAnswer<'_>) {
     let Fold::Nodes(nodes) = fold else { return };
-    let head = &told.item.head;
+    let head = &answer.item.head;
     let have = match head.status {
         status if is_good(status) => *nodes,
         Status::NoReplicas => i64::from(head.reason).min(*nodes),
@@ -203,10 +203,10 @@ pub(super) fn end_fold(fold: &Fold, sum: i64, replies: &mut Replies<'_>) {
 /// A page of keys: those that match, behind the cursor of the next page.
 fn page(
     (pattern, of_type): (Option<&[u8]>, Option<u8>),
-    told: Told<'_>,
+    answer: ItemAnswer<'_>,
     replies: &mut Replies<'_>,
 ) {
-    let Ok(page) = ScanPage::read(told.item.value) else {
+    let Ok(page) = ScanPage::read(answer.item.value) else {
         return replies.error(b"ERR a page of keys has another form than expected");
     };
     let pattern = pattern.map(Pattern::new);
@@ -218,7 +218,7 @@ fn page(
     replies.array(2);
     let mut text = [0; 20];
     let mut rest = &mut text[..];
-    let cursor = cursor_behind_page(scan::short_cursor(page.cursor), told.host);
+    let cursor = cursor_behind_page(scan::short_cursor(page.cursor), answer.host);
     write!(rest, "{cursor}").expect("20 digits at most");
     let len = 20 - rest.len();
     replies.bulk(&text[..len]);
@@ -270,15 +270,15 @@ fn pass_over(slot: u16, is_inside: bool, host: &dyn Host, replies: &mut Replies<
 }
 
 /// The number and what was added to it; 0 if it would have left its bounds.
-fn increased(by: i64, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
-    let item = told.item;
+fn increased(by: i64, answer: ItemAnswer<'_>, slot: u16, replies: &mut Replies<'_>) {
+    let item = answer.item;
     let number = item.field(0).unwrap_or(0).cast_signed();
     let (number, applied) = match item.head.status {
         Status::Ok => (number, by),
         // An overflow tells the number before, a guard behind the addition the one after.
         Status::GuardFailed if item.head.flags & ITEM_FLAG_OVERFLOW != 0 => (number, 0),
         Status::GuardFailed => (number.wrapping_sub(by), 0),
-        _ => return failed(told, slot, replies),
+        _ => return failed(answer, slot, replies),
     };
     replies.array(2);
     replies.integer(number);
@@ -286,17 +286,22 @@ fn increased(by: i64, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
 }
 
 /// What an APPLY tells.
-fn applied(names: Option<&AnswerNames>, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
-    let (item, head) = (told.item, &told.item.head);
+fn applied(
+    names: Option<&AnswerNames>,
+    answer: ItemAnswer<'_>,
+    slot: u16,
+    replies: &mut Replies<'_>,
+) {
+    let (item, head) = (answer.item, &answer.item.head);
     let numbers = match head.status {
         Status::Ok | Status::GuardFailed => item.value.as_chunks::<8>().0,
         Status::NotFound | Status::VersionMismatch => &[],
         Status::BadField | Status::TooLarge => {
-            return refused(head.status, item.value, told.retry_after_ms, replies);
+            return refused(head.status, item.value, answer.retry_after_ms, replies);
         }
         // It may be the program that is denied, so the text of the item is told.
         Status::Denied => return replies.error(&[b"NOPERM ", item.value].concat()),
-        _ => return failed(told, slot, replies),
+        _ => return failed(answer, slot, replies),
     };
     replies.map(if names.is_some() { 8 } else { 6 });
     replies.bulk(b"status");
@@ -336,7 +341,7 @@ fn named(
 ) {
     let instruction = usize::from(item.head.instruction);
     let mut fields: Vec<(&str, Option<NumberKind>)> = match item.head.status {
-        Status::Ok => names.told().collect(),
+        Status::Ok => names.returned().collect(),
         _ => names
             .seen(instruction)
             .map(|(name, kind)| (name, Some(kind)))
@@ -364,8 +369,8 @@ fn named(
 
 /// The error of an item that was not executed as asked.
 #[cold]
-pub(super) fn failed(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
-    let (item, head) = (told.item, &told.item.head);
+pub(super) fn failed(answer: ItemAnswer<'_>, slot: u16, replies: &mut Replies<'_>) {
+    let (item, head) = (answer.item, &answer.item.head);
     match head.status {
         Status::GuardFailed if head.flags & ITEM_FLAG_OVERFLOW != 0 => {
             replies.error(b"ERR increment or decrement would overflow");
@@ -377,11 +382,11 @@ pub(super) fn failed(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
         Status::Moved => moved(
             slot,
             Some(head.version.epoch.to_le_bytes()[0]),
-            told.host,
+            answer.host,
             replies,
         ),
-        Status::Stale => moved(slot, None, told.host, replies),
-        status => refused(status, item.value, told.retry_after_ms, replies),
+        Status::Stale => moved(slot, None, answer.host, replies),
+        status => refused(status, item.value, answer.retry_after_ms, replies),
     }
 }
 

@@ -33,7 +33,7 @@ impl Calls {
 
     /// Tells all counts.
     #[inline]
-    pub(super) fn tell(&mut self, host: &dyn Host) {
+    pub(super) fn report(&mut self, host: &dyn Host) {
         for (name, times) in &mut self.counts {
             if *times > 0 {
                 host.was_called(*name, *times);

@@ -11,7 +11,7 @@ use super::reply::Replies;
 use super::words::{unknown_subcommand, wrong_subcommand};
 
 /// A node as clients see it: a core with a port of its own, or all of a node.
-struct Told {
+struct ShownNode {
     name: String,
     host: String,
     port: u16,
@@ -24,9 +24,9 @@ type Placed = (u16, u16, usize, Vec<usize>);
 /// are the slots they write.
 struct Layout {
     me: String,
-    nodes: Vec<Told>,
+    nodes: Vec<ShownNode>,
     /// The port that the cores share, for a connection that came by it: it has no slots.
-    entry: Option<Told>,
+    entry: Option<ShownNode>,
     ranges: Vec<Placed>,
     known: usize,
 }
@@ -113,7 +113,7 @@ impl Layout {
     }
 
     fn alone(facts: &Facts, own: Option<OwnCore>) -> Layout {
-        let at = |name, port| Told {
+        let at = |name, port| ShownNode {
             name,
             host: facts.announced_host.clone(),
             port,
@@ -151,7 +151,7 @@ impl Layout {
             let Some((host, port)) = address(node) else {
                 continue;
             };
-            let at = |name, port| Told {
+            let at = |name, port| ShownNode {
                 name,
                 host: host.to_string(),
                 port,

@@ -32,7 +32,7 @@ use crate::status::Status;
 use crate::stranger::answer_of_resp;
 use crate::version::Version;
 
-use super::answer::{Fold, Told};
+use super::answer::{Fold, ItemAnswer};
 use super::bound::ReplyBound;
 use super::clients::After;
 use super::host::{Client, Host, SlowCommand};
@@ -275,7 +275,7 @@ impl Conversation {
             }
             let (len, _) = talk.current.take().expect("there is one");
             talk.current_entry = None;
-            if talk.login.as_ref().is_some_and(|login| login.has_heard) {
+            if talk.login.as_ref().is_some_and(|login| login.has_secret) {
                 parser.wipe();
             }
             parser.done();
@@ -289,8 +289,8 @@ impl Conversation {
             }
         }
         talk.drops_replies();
-        talk.tells_held(host);
-        talk.ring.calls().tell(host);
+        talk.reports_held(host);
+        talk.ring.calls().report(host);
         talk.frames.extend(sink.finish());
         taken
     }
@@ -351,7 +351,7 @@ impl Conversation {
             at = end;
         }
         self.talk.drops_replies();
-        self.talk.tell_slow(host);
+        self.talk.report_slow(host);
     }
 }
 
@@ -387,12 +387,12 @@ impl Talk {
             }
             if let Ok(item) = ReplyItem::read(batch.item(number)) {
                 let place = header.request_id + u64::from(item.head.item);
-                let told = Told {
+                let answer = ItemAnswer {
                     item: &item,
                     retry_after_ms,
                     host,
                 };
-                self.answered_item(place, told);
+                self.answered_item(place, answer);
             }
             number += 1;
         }
@@ -422,29 +422,29 @@ impl Talk {
                 standing: None,
                 value: text.as_bytes(),
             };
-            let told = Told {
+            let answer = ItemAnswer {
                 item: &reply,
                 retry_after_ms: header.deadline_or_retry_ms,
                 host,
             };
-            self.answered_item(first + item, told);
+            self.answered_item(first + item, answer);
         }
     }
 
     #[inline]
-    fn answered_item(&mut self, place: u64, told: Told<'_>) {
-        let answered = self.ring.answer(place, told, &mut self.out);
+    fn answered_item(&mut self, place: u64, answer: ItemAnswer<'_>) {
+        let answered = self.ring.answer(place, answer, &mut self.out);
         if answered == Answered::UnderWay
             && let Some(under_way) = &mut self.under_way
         {
-            under_way.answered(place, told, self.bound);
+            under_way.answered(place, answer, self.bound);
             self.end_under_way();
         }
     }
 
     /// Tells the server which commands were answered late.
     #[inline]
-    fn tell_slow(&mut self, host: &dyn Host) {
+    fn report_slow(&mut self, host: &dyn Host) {
         for (subject, took_us) in self.ring.take_slow() {
             host.was_slow(SlowCommand {
                 id: 0,

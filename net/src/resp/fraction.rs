@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_number_is_read_exactly_and_written_with_as_few_digits_as_it_has() {
-        for (given, told) in [
+        for (given, expected) in [
             ("0", "0"),
             ("-0.0", "0"),
             ("5.", "5"),
@@ -183,7 +183,7 @@ mod tests {
             ("999999999999999999999.9", "999999999999999999999.9"),
             ("000000000000000000000000000000000007", "7"),
         ] {
-            assert_eq!(text(given).as_deref(), Ok(told), "{given}");
+            assert_eq!(text(given).as_deref(), Ok(expected), "{given}");
         }
         for given in [
             "", "-", ".", "e5", "1e", "1e+", " 1", "1 ", "1.2.3", "0x10", "nan", "--1",

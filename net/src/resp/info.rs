@@ -244,10 +244,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_told_with_two_digits_of_the_greatest_unit_that_they_fill() {
-        let told = [0, 1023, 1024, 1536, 5 << 20, (5 << 30) - 1, u64::MAX].map(human);
+    fn bytes_are_written_with_two_digits_of_the_greatest_unit_that_they_fill() {
+        let texts = [0, 1023, 1024, 1536, 5 << 20, (5 << 30) - 1, u64::MAX].map(human);
         let expected = ["0B", "1023B", "1.00K", "1.50K", "5.00M", "4.99G", "15.99E"];
-        assert_eq!(told, expected);
+        assert_eq!(texts, expected);
         assert_eq!(seconds(1_000_042), "1.000042");
     }
 }

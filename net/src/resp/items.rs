@@ -40,7 +40,7 @@ pub(super) fn put_item(
             value,
             when,
             expiry,
-            tells_number,
+            answers_number,
             ..
         } => {
             let condition = match when {
@@ -55,7 +55,11 @@ pub(super) fn put_item(
                 NewExpiry::Until(until) => expiry_of(until),
             };
             batch.set_with(out, key, value, condition, expiry);
-            if tells_number { Fold::Flag } else { Fold::Set }
+            if answers_number {
+                Fold::Flag
+            } else {
+                Fold::Set
+            }
         }
         Request::Add(key, 0) => {
             batch.apply_of(out, &[key], &TOUCHED, b"0");

@@ -63,7 +63,7 @@ const HELP: [&str; 42] = [
 ];
 
 /// Bytes of the name, the library and the version of the library of a connection, at most each.
-const TOLD_BYTES_MAX: usize = 256;
+const TEXT_BYTES_MAX: usize = 256;
 
 /// What the server takes and tells, at most.
 #[derive(Clone, Copy, Debug)]
@@ -280,12 +280,12 @@ const CLIENT_SUBCOMMANDS: [&str; 17] = [
 ];
 
 /// Refuses what a connection says of itself if CLIENT LIST would be long of it.
-fn check_length(what: &str, told: &[u8]) -> Result<(), Vec<u8>> {
-    let bytes = told.len();
-    match bytes <= TOLD_BYTES_MAX {
+fn check_length(what: &str, given: &[u8]) -> Result<(), Vec<u8>> {
+    let bytes = given.len();
+    match bytes <= TEXT_BYTES_MAX {
         true => Ok(()),
         false => Err(format!(
-            "ERR {what} cannot be longer than {TOLD_BYTES_MAX} bytes, and this one has {bytes}"
+            "ERR {what} cannot be longer than {TEXT_BYTES_MAX} bytes, and this one has {bytes}"
         )
         .into_bytes()),
     }

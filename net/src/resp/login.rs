@@ -50,7 +50,7 @@ pub(super) struct RespLogin {
     pub(super) certificate: Option<String>,
     pub(super) is_in: bool,
     /// A secret has stood in the bytes of the peer that were taken last.
-    pub(super) has_heard: bool,
+    pub(super) has_secret: bool,
     pub(super) step: Step,
     /// A frame for the session.
     outgoing: Vec<u8>,
@@ -64,7 +64,7 @@ impl RespLogin {
             may_carry_secrets,
             certificate,
             is_in: false,
-            has_heard: false,
+            has_secret: false,
             step: Step::None,
             outgoing: Vec::new(),
             attempts: 0,

@@ -186,7 +186,7 @@ impl Model<'_> {
             when,
             gets,
             expiry,
-            tells_number,
+            answers_number,
         } = request
         else {
             unreachable!("the caller matched");
@@ -198,7 +198,7 @@ impl Model<'_> {
             SetWhen::Present => state.is_there(),
             SetWhen::Equals(expected) => state.plain() == Some(expected),
         };
-        match (gets, tells_number, applies) {
+        match (gets, answers_number, applies) {
             (true, _, _) => value_reply(state, replies),
             (false, true, _) => replies.integer(applies.into()),
             (false, false, true) => replies.simple("OK"),
@@ -236,7 +236,7 @@ impl Model<'_> {
         if applies && is_armed {
             return replies.error(ARMED);
         }
-        match pair.tells_number {
+        match pair.answers_number {
             true => replies.integer(applies.into()),
             false => replies.simple("OK"),
         }
@@ -388,19 +388,19 @@ fn increase(state: &mut KeyState, change: IncrEx, now_ms: u64, replies: &mut Rep
     let exact = i128::from(number) + i128::from(change.by);
     let (lower, upper) = (i128::from(change.lower), i128::from(change.upper));
     let target = exact.clamp(lower, upper);
-    let mut tell = |number: i64, applied: i64| {
+    let mut answer = |number: i64, applied: i64| {
         replies.array(2);
         replies.integer(number);
         replies.integer(applied);
     };
     if target != exact && !change.saturates {
-        return tell(number, 0);
+        return answer(number, 0);
     }
     let Ok(applied) = i64::try_from(target - i128::from(number)) else {
         return replies.error(b"ERR applied increment would overflow");
     };
     let target = i64::try_from(target).expect("between two numbers of 64 bits");
-    tell(target, applied);
+    answer(target, applied);
     let may_move = !change.only_new || state.expires() == Expires::Never;
     *state.edit() = Decimal::new(target).bytes().to_vec();
     if let Some(expires) = said(change.expiry).filter(|_| may_move) {
@@ -432,10 +432,10 @@ pub(super) fn ttl_of(expiry_ms: Option<u64>, now_ms: u64, form: TtlForm) -> i64 
         Some(ms) if form.is_time => ms,
         Some(ms) => ms.saturating_sub(now_ms),
     };
-    let told = match form.in_ms {
+    let ttl = match form.in_ms {
         true => ms,
         // Rounded, as Redis does.
         false => (ms + 500) / 1000,
     };
-    i64::try_from(told).unwrap_or(i64::MAX)
+    i64::try_from(ttl).unwrap_or(i64::MAX)
 }

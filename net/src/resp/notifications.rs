@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn letters_are_those_of_valkey_as_far_as_they_are_announced() {
-        for (letters, told) in [
+        for (letters, announced) in [
             ("", ""),
             ("Ex", "xE"),
             ("KEx", "xKE"),
@@ -248,9 +248,9 @@ mod tests {
             ("E", "E"),
         ] {
             let read = Notifications::read(letters.as_bytes()).expect("known");
-            assert_eq!(read.letters(), told);
+            assert_eq!(read.letters(), announced);
             assert_eq!(Notifications::of_bits(read.bits()), read);
-            assert_eq!(read.is_any(), told.len() > 1);
+            assert_eq!(read.is_any(), announced.len() > 1);
         }
         let refused = Notifications::read(b"KEA").expect_err("not supported");
         assert!(refused.contains("'A' is not"), "{refused}");
@@ -306,14 +306,14 @@ mod tests {
     #[test]
     fn messages_are_those_of_redis() {
         let all = Notifications::read(b"KEx").expect("known");
-        let mut told = Vec::new();
+        let mut announced = Vec::new();
         all.messages(b"k", |channel, payload| {
-            told.push((channel.to_vec(), payload.to_vec()));
+            announced.push((channel.to_vec(), payload.to_vec()));
         });
         let expected = [
             (b"__keyspace@0__:k".to_vec(), b"expired".to_vec()),
             (b"__keyevent@0__:expired".to_vec(), b"k".to_vec()),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(announced, expected);
     }
 }

@@ -496,8 +496,8 @@ fn line<'a>(
     too_big: &'static str,
 ) -> Result<Option<(&'a [u8], usize)>, Broken> {
     let rest = &bytes[from..];
-    let looked_at = &rest[..rest.len().min(LINE_BYTES_MAX)];
-    match looked_at.iter().position(|byte| *byte == b'\r') {
+    let searched = &rest[..rest.len().min(LINE_BYTES_MAX)];
+    match searched.iter().position(|byte| *byte == b'\r') {
         // The byte behind it is the other half of the end of the line, whatever it is.
         Some(end) if rest.len() > end + 1 => Ok(Some((&rest[..end], from + end + 2))),
         Some(_) => Ok(None),

@@ -112,7 +112,7 @@ pub(super) enum Request<'a> {
         gets: bool,
         expiry: NewExpiry,
         /// SETNX answers a number.
-        tells_number: bool,
+        answers_number: bool,
     },
     MGet(Arguments<'a>),
     MSet(Arguments<'a>),
@@ -148,7 +148,7 @@ pub(super) struct Pair<'a> {
     /// A value that `to` has keeps them from applying.
     pub(super) only_new: bool,
     /// RENAME answers OK, the others a number.
-    pub(super) tells_number: bool,
+    pub(super) answers_number: bool,
 }
 
 impl<'a> Request<'a> {
@@ -214,7 +214,7 @@ impl<'a> Request<'a> {
                 when: SetWhen::Always,
                 gets: true,
                 expiry: NewExpiry::Usual,
-                tells_number: false,
+                answers_number: false,
             },
             Name::IncrByFloat => {
                 let by = Fraction::read(args.get(2)).map_err(Refused::text);
@@ -237,7 +237,7 @@ impl<'a> Request<'a> {
                 from: key(),
                 to: args.get(2),
                 only_new: command.id == Name::RenameNx,
-                tells_number: command.id == Name::RenameNx,
+                answers_number: command.id == Name::RenameNx,
             }),
             Name::Copy => read_copy(args)?,
             _ => {
@@ -379,7 +379,7 @@ fn set<'a>(
     value: &'a [u8],
     when: SetWhen<'a>,
     expiry: NewExpiry,
-    tells_number: bool,
+    answers_number: bool,
 ) -> Request<'a> {
     Request::Set {
         key,
@@ -387,7 +387,7 @@ fn set<'a>(
         when,
         gets: false,
         expiry,
-        tells_number,
+        answers_number,
     }
 }
 
@@ -481,7 +481,7 @@ fn read_set<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, F
         when,
         gets,
         expiry,
-        tells_number: false,
+        answers_number: false,
     })
 }
 
@@ -654,7 +654,7 @@ fn read_copy(args: Arguments<'_>) -> Result<Request<'_>, Fault> {
         from: args.get(1),
         to: args.get(2),
         only_new: true,
-        tells_number: true,
+        answers_number: true,
     };
     let mut number = 3;
     while number < args.len() {

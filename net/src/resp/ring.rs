@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::reply::{ITEM_FLAG_REPLAYED, PlainReply};
 use crate::status::Status;
 
-use super::answer::{self, Fold, Told};
+use super::answer::{self, Fold, ItemAnswer};
 use super::calls::Calls;
 use super::early::EarlyParts;
 use super::host::Host;
@@ -470,7 +470,12 @@ impl Ring {
 
     /// An item was answered. Answers of items that nobody waits for are passed over.
     #[inline]
-    pub(super) fn answer(&mut self, item: u64, told: Told<'_>, out: &mut Vec<u8>) -> Answered {
+    pub(super) fn answer(
+        &mut self,
+        item: u64,
+        answer: ItemAnswer<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
         let Some(number) = self.take_item(item) else {
             return Answered::Reply;
         };
@@ -486,26 +491,26 @@ impl Ring {
         if place == 0 && is_last && entry.early.is_none() {
             // Nearly all replies: straight to the connection.
             let replies = &mut Replies::new(out, about.protocol);
-            answer::write(&about.fold, &mut 0, told, slot, replies);
+            answer::write(&about.fold, &mut 0, answer, slot, replies);
             self.note_time(0);
             self.pop(out);
             self.flush(out);
         } else {
-            self.answer_part(place, is_last, told);
+            self.answer_part(place, is_last, answer);
             self.flush(out);
         }
-        if is_noted && told.item.head.status == Status::Ok {
+        if is_noted && answer.item.head.status == Status::Ok {
             self.written.note(slot);
         }
         Answered::Reply
     }
 
     /// An item was answered whose command has others, or whose reply must wait.
-    fn answer_part(&mut self, place: usize, is_last: bool, told: Told<'_>) {
+    fn answer_part(&mut self, place: usize, is_last: bool, answer: ItemAnswer<'_>) {
         if is_last {
             self.note_time(place);
         }
-        let status = told.item.head.status;
+        let status = answer.item.head.status;
         let is_good = answer::is_good(status);
         let number = self.early_of(place);
         let (entry, early) = (&self.entries[place], &mut self.early);
@@ -513,10 +518,10 @@ impl Ring {
             &self.abouts[usize::try_from(entry.about.wrapping_sub(self.first_about)).expect("few")];
         let part = early.at(number);
         if let Some(replayed) = &mut part.replayed {
-            *replayed = told.item.head.flags & ITEM_FLAG_REPLAYED != 0;
+            *replayed = answer.item.head.flags & ITEM_FLAG_REPLAYED != 0;
         }
         if matches!(about.fold, Fold::Nodes(_)) && !is_last {
-            answer::note_nodes(&about.fold, &mut part.sum, told);
+            answer::note_nodes(&about.fold, &mut part.sum, answer);
             return;
         }
         let folds = matches!(about.fold, Fold::Sum | Fold::Done);
@@ -530,7 +535,7 @@ impl Ring {
         part.is_failed = folds && !is_good;
         early.write(number, |out, sum| {
             let replies = &mut Replies::new(out, about.protocol);
-            answer::write(&about.fold, sum, told, about.subject.slot, replies);
+            answer::write(&about.fold, sum, answer, about.subject.slot, replies);
         });
     }
 

@@ -116,10 +116,10 @@ pub(super) fn answer(args: Arguments<'_>, host: &dyn Host, replies: &mut Replies
             replies.simple("OK");
         }
         (b"help", 2) => replies.help("SLOWLOG", &HELP),
-        (b"get", 2) => tell(host, COUNT_USUAL, replies),
+        (b"get", 2) => write_newest(host, COUNT_USUAL, replies),
         (b"get", 3) => match read_integer(args.get(2)) {
-            Some(-1) => tell(host, usize::MAX, replies),
-            Some(count @ 0..) => tell(host, usize::try_from(count).unwrap_or(0), replies),
+            Some(-1) => write_newest(host, usize::MAX, replies),
+            Some(count @ 0..) => write_newest(host, usize::try_from(count).unwrap_or(0), replies),
             _ => replies.error(b"ERR count should be greater than or equal to -1"),
         },
         (b"get", _) => {
@@ -135,7 +135,7 @@ pub(super) fn answer(args: Arguments<'_>, host: &dyn Host, replies: &mut Replies
 }
 
 /// The newest entries, at most `count`.
-fn tell(host: &dyn Host, count: usize, replies: &mut Replies<'_>) {
+fn write_newest(host: &dyn Host, count: usize, replies: &mut Replies<'_>) {
     let commands = host.slow_commands();
     let commands = &commands[..commands.len().min(count)];
     replies.array(commands.len());

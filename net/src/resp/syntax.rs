@@ -293,15 +293,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_arguments_says_the_same_as_the_syntax() {
+    fn what_is_described_of_arguments_says_the_same_as_the_syntax() {
         for command in COMMANDS {
             let syntax = syntax_of(command.id);
             let all: Vec<String> = read(syntax).iter().map(shown).collect();
             // An optional argument that may come again is one of both.
-            let told = all.join(" ").replace(" ] ...", " ... ]");
+            let described = all.join(" ").replace(" ] ...", " ... ]");
             let said = syntax.replace(" ] ...", " ... ]");
             let said = said.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-            assert_eq!(told, said, "{}", command.name);
+            assert_eq!(described, said, "{}", command.name);
             // As many as the command takes at the least; a word in front of one is one, too.
             let all = read(syntax);
             let needed = all.iter().filter(|it| !it.is_optional);

@@ -1,12 +1,12 @@
 //! The one table of commands: it decides what is spoken, and answers COMMAND.
 
-mod lookup;
+mod by_name;
 mod name;
 mod of_channels;
 mod of_hashes;
 mod of_penstock;
 
-pub use lookup::find;
+pub use by_name::find;
 pub use name::Name;
 
 use of_channels::{OF_CHANNELS, merged};

@@ -3,7 +3,7 @@
 
 use crate::request::BatchRequest;
 
-use super::answer::Told;
+use super::answer::ItemAnswer;
 use super::bound::ReplyBound;
 use super::reply::{Protocol, Replies};
 use super::walk::{Step, Walk};
@@ -93,9 +93,9 @@ impl UnderWay {
     }
 
     /// Takes the answer to one of its items. Its reply may take `bound` by now.
-    pub(super) fn answered(&mut self, item: u64, told: Told<'_>, bound: ReplyBound) {
+    pub(super) fn answered(&mut self, item: u64, answer: ItemAnswer<'_>, bound: ReplyBound) {
         let walking = match &mut self.work {
-            Work::Watch(watching) => return watching.answered(item, told, self.protocol),
+            Work::Watch(watching) => return watching.answered(item, answer, self.protocol),
             Work::Walk(walking) => walking,
         };
         walking.bound = bound;
@@ -103,7 +103,7 @@ impl UnderWay {
         let step = match walking.reply.is_empty() {
             true => {
                 let replies = &mut Replies::new(&mut walking.reply, self.protocol);
-                walking.walk.answered(told, Some(bound), replies)
+                walking.walk.answered(answer, Some(bound), replies)
             }
             false => Step::Done,
         };

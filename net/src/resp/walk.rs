@@ -6,7 +6,7 @@ use crate::request::BatchRequest;
 use crate::scan::{ScanPage, ScanRequest};
 use crate::status::Status;
 
-use super::answer::{self, Told};
+use super::answer::{self, ItemAnswer};
 use super::bound::ReplyBound;
 use super::glob;
 use super::host::Host;
@@ -121,17 +121,17 @@ impl Walk {
     /// Takes an answer to the item; writes the reply if that was the last one.
     pub(super) fn answered(
         &mut self,
-        told: Told<'_>,
+        answer: ItemAnswer<'_>,
         bound: Option<ReplyBound>,
         replies: &mut Replies<'_>,
     ) -> Step {
         let slot = slot_of_cursor(self.cursor);
-        let next = match told.item.head.status {
-            Status::Ok => match ScanPage::read(told.item.value) {
+        let next = match answer.item.head.status {
+            Status::Ok => match ScanPage::read(answer.item.value) {
                 Ok(page) => {
                     self.take(&page, replies);
                     let cursor = short_cursor(page.cursor);
-                    answer::cursor_behind_page(cursor, told.host)
+                    answer::cursor_behind_page(cursor, answer.host)
                 }
                 Err(_) => {
                     replies.error(b"ERR a page of keys has another form than expected");
@@ -146,7 +146,7 @@ impl Walk {
                 replies.error(text.as_bytes());
                 return Step::Done;
             }
-            Status::Moved => match answer::cursor_behind_others(slot, told.host) {
+            Status::Moved => match answer::cursor_behind_others(slot, answer.host) {
                 Ok(cursor) => cursor,
                 Err(text) => {
                     replies.error(text.as_bytes());
@@ -154,7 +154,7 @@ impl Walk {
                 }
             },
             _ => {
-                answer::failed(told, slot, replies);
+                answer::failed(answer, slot, replies);
                 return Step::Done;
             }
         };
@@ -168,7 +168,7 @@ impl Walk {
             }
             Aim::One(_) => {
                 self.has_turned = true;
-                self.goes_on(cursor_at(*told.host.share().start(), self.order))
+                self.goes_on(cursor_at(*answer.host.share().start(), self.order))
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::slot::slot_of;
 use crate::status::Status;
 use crate::version::Version;
 
-use super::answer::{self, Told};
+use super::answer::{self, ItemAnswer};
 use super::reply::{Protocol, Replies};
 
 /// A read that the node alone answers which writes the key, and that says the newest version of
@@ -129,8 +129,8 @@ impl Watching {
     }
 
     /// Takes the answer to one of its reads.
-    pub(super) fn answered(&mut self, item: u64, told: Told<'_>, protocol: Protocol) {
-        let (reply, number) = (told.item, item.wrapping_sub(self.first_item));
+    pub(super) fn answered(&mut self, item: u64, answer: ItemAnswer<'_>, protocol: Protocol) {
+        let (reply, number) = (answer.item, item.wrapping_sub(self.first_item));
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(watched) = self.keys.get_mut(number) else {
             return;
@@ -143,7 +143,7 @@ impl Watching {
             _ if self.reply.is_empty() => {
                 let slot = slot_of(&watched.key);
                 let replies = &mut Replies::new(&mut self.reply, protocol);
-                answer::failed(told, slot, replies);
+                answer::failed(answer, slot, replies);
             }
             _ => {}
         }

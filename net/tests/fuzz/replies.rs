@@ -48,15 +48,15 @@ fn item(bytes: &[u8]) {
     };
     assert_eq!(item.field(item.value.len() / 8), None);
     let mut again = Vec::new();
-    let (told, standing) = (item.expiry, item.standing);
-    match (told, standing) {
+    let (expiry, standing) = (item.expiry, item.standing);
+    match (expiry, standing) {
         (None, None) => item.head.write(&mut again, item.value),
         _ => item
             .head
-            .write_telling(&mut again, told, standing, item.value),
+            .write_extended(&mut again, expiry, standing, item.value),
     }
-    assert!(told.is_none_or(|told| told.left_ms().is_none() == (told.expiry_ms == 0)));
-    let start = REPLY_ITEM_BYTES + told.map_or(0, |_| 16) + standing.map_or(0, |_| 24);
+    assert!(expiry.is_none_or(|expiry| expiry.left_ms().is_none() == (expiry.expiry_ms == 0)));
+    let start = REPLY_ITEM_BYTES + expiry.map_or(0, |_| 16) + standing.map_or(0, |_| 24);
     // A client passes over the padding.
     let end = start + item.value.len();
     assert_eq!(again[..end], bytes[..end], "an item has one form");

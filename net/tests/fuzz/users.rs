@@ -11,8 +11,11 @@ pub fn judge(input: &[u8]) {
         Err(error) => {
             let lines = input.iter().filter(|byte| **byte == b'\n').count();
             assert!((1..=lines + 1).contains(&error.line), "{error}");
-            let told = error.to_string();
-            assert!(!told.contains('\n') && told.len() < 300, "{told:?}");
+            let message = error.to_string();
+            assert!(
+                !message.contains('\n') && message.len() < 300,
+                "{message:?}"
+            );
         }
     }
 }

@@ -52,7 +52,7 @@ enum Why {
 struct Model {
     now_ms: u64,
     keys: Vec<Key>,
-    told: Vec<u64>,
+    returned: Vec<u64>,
 }
 
 fn low_64(number: i128) -> u64 {
@@ -224,11 +224,11 @@ impl Model {
             let after = self.taken(low_64(number), bits)?;
             self.write(key, kind, offset, after.into());
             self.keys[key].is_changed = true;
-            self.told.push(after);
+            self.returned.push(after);
             return Ok(());
         }
         if operation == 31 {
-            self.told.push(low_64(number));
+            self.returned.push(low_64(number));
             return Ok(());
         }
         let (least, greatest) = range(kind);
@@ -282,7 +282,7 @@ impl Model {
         }
         self.write(key, kind, offset, after);
         self.keys[key].is_changed |= after != number;
-        self.told.push(low_64(after));
+        self.returned.push(low_64(after));
         Ok(())
     }
 
@@ -569,12 +569,12 @@ impl Maker {
 /// How often each operation held, and how often it did not.
 type Counts = BTreeMap<u8, (u32, u32)>;
 
-fn compare(maker: &mut Maker, counts: &mut Counts, told_of: &str) {
+fn compare(maker: &mut Maker, counts: &mut Counts, about: &str) {
     let keys: Vec<Key> = (0..maker.key_count).map(|_| maker.key()).collect();
     let mut model = Model {
         now_ms: 1_000_000,
         keys: keys.clone(),
-        told: Vec::new(),
+        returned: Vec::new(),
     };
     let program = maker.program(model.clone());
     let names: Vec<Vec<u8>> = (0..keys.len())
@@ -602,18 +602,18 @@ fn compare(maker: &mut Maker, counts: &mut Counts, told_of: &str) {
         }
         count.0 += 1;
     }
-    let (mut staged, mut told) = (Staged(keys), Vec::new());
-    let done = run(&request, model.now_ms, &mut staged, &mut told);
+    let (mut staged, mut returned) = (Staged(keys), Vec::new());
+    let done = run(&request, model.now_ms, &mut staged, &mut returned);
     let done = done.map_err(|denial| (denial.instruction, denial.reason, why(&denial)));
-    assert_eq!(done, expected, "{told_of}: {instructions:#?}");
-    assert_eq!(staged.0, model.keys, "{told_of}: {instructions:#?}");
-    let told: Vec<u64> = told
+    assert_eq!(done, expected, "{about}: {instructions:#?}");
+    assert_eq!(staged.0, model.keys, "{about}: {instructions:#?}");
+    let returned: Vec<u64> = returned
         .as_chunks()
         .0
         .iter()
         .map(|it| u64::from_le_bytes(*it))
         .collect();
-    assert_eq!(told, model.told, "{told_of}: {instructions:#?}");
+    assert_eq!(returned, model.returned, "{about}: {instructions:#?}");
 }
 
 #[test]
@@ -709,7 +709,7 @@ const CROWDED: Refusal = Refusal::ApplyBytes {
 };
 
 #[test]
-fn a_value_that_finds_no_room_is_told_with_its_instruction() {
+fn a_value_that_finds_no_room_is_answered_with_its_instruction() {
     let key = Key {
         version_before: Some(Version::default()),
         changed_at: Version::default(),
@@ -753,13 +753,13 @@ fn held(value: u32, expiry_ms: Option<u64>) -> Key {
 fn ran(apply: &Apply, keys: Vec<Key>) -> (Result<(), Denial>, Vec<Key>, Vec<u8>) {
     let item = Ask::Apply(apply).encode();
     let request = ApplyRequest::read(&item, VALUE_BYTES_MAX).expect("well formed");
-    let (mut staged, mut told) = (Staged(keys), Vec::new());
-    let done = run(&request, 1_000_000, &mut staged, &mut told);
-    (done, staged.0, told)
+    let (mut staged, mut returned) = (Staged(keys), Vec::new());
+    let done = run(&request, 1_000_000, &mut staged, &mut returned);
+    (done, staged.0, returned)
 }
 
 #[test]
-fn effects_of_an_expiry_are_stored_and_neither_run_nor_tell_anything() {
+fn effects_of_an_expiry_are_stored_and_neither_run_nor_return_anything() {
     let mut apply = Apply::new();
     let stock = apply.key(b"{7}stock");
     let hold = apply.key(b"{7}hold");
@@ -769,19 +769,19 @@ fn effects_of_an_expiry_are_stored_and_neither_run_nor_tell_anything() {
             effects.then(stock.u32(0).increase(2u64)).put(stock, b"x");
         })
         .then(hold.expire_in(5))
-        .then(hold.u32(0).told());
-    let (done, keys, told) = ran(&apply, vec![held(10, None), held(2, None)]);
+        .then(hold.u32(0).returned());
+    let (done, keys, returned) = ran(&apply, vec![held(10, None), held(2, None)]);
     assert_eq!(done, Ok(()));
     assert_eq!(keys[0].value, Some(8u32.to_le_bytes().to_vec()));
     assert_eq!(keys[1].expiry_ms, Some(1_000_005));
     let numbers = [8u64, 2].map(u64::to_le_bytes).concat();
-    assert_eq!(told, numbers, "what runs later tells nothing");
+    assert_eq!(returned, numbers, "what runs later tells nothing");
     let stored = keys[1].effects.as_ref().expect("it is armed");
     let stored = ApplyRequest::read(stored, VALUE_BYTES_MAX).expect("an APPLY");
     assert_eq!(stored.first_keys(), [&b"{7}hold"[..], b"{7}stock"]);
     // What is stored runs as any other APPLY does.
-    let (mut staged, mut told) = (Staged(vec![keys[1].clone(), keys[0].clone()]), Vec::new());
-    assert_eq!(run(&stored, 1_000_005, &mut staged, &mut told), Ok(()));
+    let (mut staged, mut returned) = (Staged(vec![keys[1].clone(), keys[0].clone()]), Vec::new());
+    assert_eq!(run(&stored, 1_000_005, &mut staged, &mut returned), Ok(()));
     assert_eq!(staged.0[1].value.as_deref(), Some(&b"x"[..]));
 }
 

@@ -156,7 +156,7 @@ fn request(request: &Request<'_>) -> Value {
                 Action::Drop => ("drop", None),
                 Action::List => ("tell", None),
             };
-            keyspace = json!({"action": name, "settings": settings.map(settings_told)});
+            keyspace = json!({"action": name, "settings": settings.map(settings_json)});
         }
     }
     let instructions =
@@ -190,7 +190,7 @@ fn apply(request: &ApplyRequest<'_>) -> Value {
     })
 }
 
-fn settings_told(settings: Settings) -> Value {
+fn settings_json(settings: Settings) -> Value {
     json!({
         "level_min": level(settings.level_min),
         "level_default": settings.level_default.map(level),
@@ -232,12 +232,12 @@ fn instruction(instruction: Instruction) -> Value {
 
 fn reply(item: &ReplyItem<'_>) -> Value {
     let head = &item.head;
-    let expiry = item.expiry.map(|told| {
-        json!({"expiry_ms": told.expiry_ms.to_string(), "time_ms": told.time_ms.to_string()})
-    });
+    let expiry = item.expiry.map(
+        |it| json!({"expiry_ms": it.expiry_ms.to_string(), "time_ms": it.time_ms.to_string()}),
+    );
     let standing = item
         .standing
-        .map(|told| json!({"age_us": told.age_us.to_string(), "through": version(told.through)}));
+        .map(|it| json!({"age_us": it.age_us.to_string(), "through": version(it.through)}));
     json!({
         "status": head.status.name(),
         "reason": head.reason,
@@ -274,7 +274,7 @@ fn page(page: &ScanPage<'_>) -> Value {
 
 fn server_hello(hello: &ServerHello, bytes: &[u8]) -> Value {
     // These are the same for all servers of this version, so the codec keeps none of them.
-    let told = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let slots = hello.slots.iter().map(|range| {
         json!({"first": range.first, "last": range.last, "shard": range.shard, "port": range.port})
     });
@@ -311,10 +311,10 @@ fn server_hello(hello: &ServerHello, bytes: &[u8]) -> Value {
         "nonce": hex(&hello.nonce),
         "frame_bytes_max": hello.limits.frame_bytes_max,
         "value_bytes_max": hello.limits.value_bytes_max,
-        "key_bytes_max": told(96),
-        "items_max": told(98),
-        "instructions_max": told(100),
-        "topology": told(102),
+        "key_bytes_max": u16_at(96),
+        "items_max": u16_at(98),
+        "instructions_max": u16_at(100),
+        "topology": u16_at(102),
         "interval_ms": hello.interval_ms,
         "slots": slots.collect::<Vec<_>>(),
         "placement": placement,

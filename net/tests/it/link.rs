@@ -131,7 +131,7 @@ fn claims() -> [Claim; 3] {
 fn heartbeat(claims: Claims<'_>) -> Heartbeat<'_> {
     Heartbeat {
         number: 3,
-        heard: 2,
+        last_read: 2,
         plan: 17,
         claims,
     }
@@ -171,8 +171,8 @@ fn publish() -> Publish<'static> {
 /// The frame of the example of messages, as [`example`].
 fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let publish = LinkMessage::Publish(publish());
-    let told = "node 1, PUBLISH: `sold out` to `news`";
-    vec![(told, frame(3, (0, 0), 0, &publish))]
+    let described = "node 1, PUBLISH: `sold out` to `news`";
+    vec![(described, frame(3, (0, 0), 0, &publish))]
 }
 
 /// The frames of the example, with the words that stand before each in the document.
@@ -347,8 +347,8 @@ fn a_proof_over_tls_is_of_its_connection_and_of_no_plain_one() {
     };
     let channel = over([0xB1; 32]);
     for role in roles {
-        let told = hex(&proof_over(role, &hello, &welcome, &channel));
-        assert!(stored(role, &channel), "LINK.md lacks {told}");
+        let shown_proof = hex(&proof_over(role, &hello, &welcome, &channel));
+        assert!(stored(role, &channel), "LINK.md lacks {shown_proof}");
         let input = proof_input(role, &hello, &welcome, &channel);
         assert_eq!(input.as_ref().len(), 256);
         assert_eq!(input.as_ref()[224..], [0xB1; 32]);
@@ -461,7 +461,7 @@ fn a_frame_out_of_its_place_is_refused() {
 }
 
 #[test]
-fn a_client_on_the_port_of_links_is_told_by_its_first_five_bytes() {
+fn a_client_on_the_port_of_links_is_known_by_its_first_five_bytes() {
     assert_eq!(
         read_link_frame(&[0x28, 0, 0, 0, 0xE7], 1, 1024),
         Err(LinkFault::Magic(0xE7))

@@ -146,7 +146,7 @@ fn answer(
     talk.answered(&out.into_bytes(), host);
 }
 
-fn told(talk: &mut Conversation) -> String {
+fn reply_of(talk: &mut Conversation) -> String {
     String::from_utf8(std::mem::take(talk.out())).expect("text")
 }
 
@@ -175,23 +175,23 @@ fn what_another_node_writes_is_moved_to_its_address_with_the_slot_of_the_key() {
             version,
             b"elsewhere",
         );
-        let reply = told(&mut talk);
+        let reply = reply_of(&mut talk);
         let expected = format!("-MOVED {slot} one:7413\r\n");
         assert!(reply.ends_with(&expected), "{words:?}: {reply}");
     }
     let frames = give(&mut talk, &host, &["GET", "stock"]);
     let version = Writer::version(3, 5);
     answer(&mut talk, &host, &frames[0], Status::Moved, version, b"");
-    assert_eq!(told(&mut talk), "-CLUSTERDOWN Hash slot not served\r\n");
+    assert_eq!(reply_of(&mut talk), "-CLUSTERDOWN Hash slot not served\r\n");
     // The node that writes the slot may know a program that this one does not.
     assert!(give(&mut talk, &host, &["KV.RUN", "buy", "stock"]).is_empty());
-    assert_eq!(told(&mut talk), format!("-MOVED {slot} one:7413\r\n"));
+    assert_eq!(reply_of(&mut talk), format!("-MOVED {slot} one:7413\r\n"));
     // The array of MGET does not begin where the slot is not served.
     assert!(give(&mut talk, &host, &["MGET", "stock"]).is_empty());
-    assert_eq!(told(&mut talk), format!("-MOVED {slot} one:7413\r\n"));
+    assert_eq!(reply_of(&mut talk), format!("-MOVED {slot} one:7413\r\n"));
     let frames = give(&mut talk, &host, &["MGET", "stock", "other"]);
     assert!(frames.is_empty());
-    assert!(told(&mut talk).starts_with("-CROSSSLOT "));
+    assert!(reply_of(&mut talk).starts_with("-CROSSSLOT "));
 }
 
 #[test]
@@ -208,7 +208,11 @@ fn a_scan_passes_over_slots_that_another_node_writes() {
         version,
         b"elsewhere",
     );
-    assert_eq!(told(&mut talk), "*2\r\n$1\r\n0\r\n*0\r\n", "it writes none");
+    assert_eq!(
+        reply_of(&mut talk),
+        "*2\r\n$1\r\n0\r\n*0\r\n",
+        "it writes none"
+    );
     // Its node lost the slot while the scan was in it: the rest is not passed over in silence.
     let inside = (7u64 << 32 | 1).to_string();
     let frames = give(&mut talk, &host, &["SCAN", &inside]);
@@ -221,7 +225,7 @@ fn a_scan_passes_over_slots_that_another_node_writes() {
         b"elsewhere",
     );
     assert_eq!(
-        told(&mut talk),
+        reply_of(&mut talk),
         "-ERR SCAN: the cursor stands in slot 7, which another node writes: begin anew\r\n"
     );
 }
@@ -245,7 +249,7 @@ fn behind_readonly_members_may_answer_as_old_as_the_connection_says() {
         (&["READWRITE"], None),
     ] {
         assert!(give(&mut talk, &host, setting).is_empty());
-        assert_eq!(told(&mut talk), "+OK\r\n");
+        assert_eq!(reply_of(&mut talk), "+OK\r\n");
         for words in reads {
             let frames = give(&mut talk, &host, words);
             assert_eq!(asked(&frames), age_us, "{words:?} behind {setting:?}");
@@ -253,7 +257,7 @@ fn behind_readonly_members_may_answer_as_old_as_the_connection_says() {
             answer(&mut talk, &host, &frames[0], Status::Stale, version, b"old");
             let slot = slot_of(b"k");
             let moved = format!("-MOVED {slot} one:7413\r\n");
-            assert_eq!(told(&mut talk), moved, "the writer knows");
+            assert_eq!(reply_of(&mut talk), moved, "the writer knows");
         }
     }
 }
@@ -301,14 +305,14 @@ fn a_level_is_that_of_its_own_frames_and_wait_reads_each_written_partition_at_al
         ]
     );
     let ok = "+OK\r\n".repeat(5);
-    assert_eq!(told(&mut talk), format!("{ok}:2\r\n$0\r\n\r\n"));
+    assert_eq!(reply_of(&mut talk), format!("{ok}:2\r\n$0\r\n\r\n"));
     // What was written stays written: WAIT tells of it again, and not of what some nodes lack.
     let frames = give(&mut talk, &host, &["WAIT", "1", "70"]);
     let header = Header::decode(frames[0].first_chunk().expect("a head"));
     assert_eq!(header.deadline_or_retry_ms, 70, "the time of WAIT");
     lacking(&mut talk, &host, &frames[0], &[2, 1]);
     assert_eq!(
-        told(&mut talk),
+        reply_of(&mut talk),
         ":1\r\n",
         "of the partition with the fewest"
     );
@@ -316,16 +320,16 @@ fn a_level_is_that_of_its_own_frames_and_wait_reads_each_written_partition_at_al
     let header = Header::decode(frames[0].first_chunk().expect("a head"));
     assert_eq!(header.deadline_or_retry_ms, 0);
     lacking(&mut talk, &host, &frames[0], &[0, 1]);
-    assert_eq!(told(&mut talk), ":0\r\n");
+    assert_eq!(reply_of(&mut talk), ":0\r\n");
     let frames = give(&mut talk, &host, &["WAIT", "5", "10000000"]);
     let header = Header::decode(frames[0].first_chunk().expect("a head"));
     assert_eq!(header.deadline_or_retry_ms, u16::MAX, "a minute at most");
     answer(&mut talk, &host, &frames[0], Status::Deadline, version, b"");
-    assert_eq!(told(&mut talk), ":0\r\n", "nobody was asked in time");
+    assert_eq!(reply_of(&mut talk), ":0\r\n", "nobody was asked in time");
     // Another connection has written nothing.
     let mut talk = conversation();
     assert!(give(&mut talk, &host, &["WAIT", "1", "0"]).is_empty());
-    assert_eq!(told(&mut talk), ":0\r\n");
+    assert_eq!(reply_of(&mut talk), ":0\r\n");
 }
 
 /// Answers a frame of WAIT: so many nodes have what each of its items stands for.
@@ -349,7 +353,7 @@ fn lacking(talk: &mut Conversation, host: &Beside, frame: &[u8], nodes: &[u8]) {
 }
 
 #[test]
-fn a_command_that_was_answered_late_is_told_with_its_key_and_one_in_time_is_not() {
+fn a_command_that_was_answered_late_is_reported_with_its_key_and_one_in_time_is_not() {
     let host = Beside::default();
     let mut talk = conversation();
     let version = Version::default();

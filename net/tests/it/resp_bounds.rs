@@ -11,7 +11,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::{NamedLayout, ServedSchema};
-use penstock_net::reply::{BatchReply, ExpiryTold, ReplyHead};
+use penstock_net::reply::{BatchReply, KeyExpiry, ReplyHead};
 use penstock_net::request::Verb;
 use penstock_net::resp::{
     Client, ClusterView, Conversation, Eval, Evals, Facts, Host, KeyRead, KeySource, MustWait,
@@ -185,14 +185,14 @@ impl Peer {
             };
             let item = u16::try_from(number).expect("few");
             let head = ReplyHead::new(Status::Ok, item, AckLevel::Disk, version);
-            let told = ExpiryTold {
+            let expiry = KeyExpiry {
                 expiry_ms: 0,
                 time_ms: 1_700_000_000_000,
             };
             match Item::read(batch.item(number), 1 << 20) {
                 Ok(Item::Verb(request)) if request.verb == Verb::Get => {
                     let value = self.value.clone();
-                    head.write_telling(out.written(), Some(told), None, &value);
+                    head.write_extended(out.written(), Some(expiry), None, &value);
                 }
                 Ok(Item::Script(request)) => {
                     let value = self.value.clone();
@@ -468,8 +468,8 @@ fn lists_of_the_server_are_bounded_however_often_a_name_is_asked_for() {
     for command in ["COMMAND INFO", "COMMAND DOCS"] {
         let names = format!("{command}{}", " get".repeat(200_000));
         let reply = peer.ask(&[&names]);
-        let told = String::from_utf8_lossy(&reply[..reply.len().min(100)]).into_owned();
-        assert!(told.starts_with("-ERR 200000 "), "{told}");
+        let begin = String::from_utf8_lossy(&reply[..reply.len().min(100)]).into_owned();
+        assert!(begin.starts_with("-ERR 200000 "), "{begin}");
         let few = format!("{command}{}", " get".repeat(256));
         let reply = peer.ask(&[&few]);
         assert!(!reply.starts_with(b"-") && reply.len() < 256 << 10);
@@ -488,14 +488,14 @@ fn lists_of_the_server_are_bounded_however_often_a_name_is_asked_for() {
         .clients
         .replace((0..9_000).map(client).collect());
     let reply = peer.ask(&["CLIENT LIST"]);
-    let told = String::from_utf8_lossy(&reply[..reply.len().min(200)]).into_owned();
+    let begin = String::from_utf8_lossy(&reply[..reply.len().min(200)]).into_owned();
     assert!(
-        told.starts_with("-ERR the list of 9000 connections takes more than "),
-        "{told}"
+        begin.starts_with("-ERR the list of 9000 connections takes more than "),
+        "{begin}"
     );
     assert!(
-        told.contains("and output_bytes_max is 1048576\r\n"),
-        "{told}"
+        begin.contains("and output_bytes_max is 1048576\r\n"),
+        "{begin}"
     );
 }
 

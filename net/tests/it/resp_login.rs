@@ -175,13 +175,13 @@ fn asked(name: &str, arity: i8) -> Vec<u8> {
 fn no_command_but_auth_hello_quit_and_reset_is_taken_before_a_login() {
     for command in COMMANDS {
         let mut talk = Talk::new(true, None);
-        let told = talk.say(&asked(command.name, command.arity));
+        let reply = talk.say(&asked(command.name, command.arity));
         match command.name {
-            "auth" => assert_eq!(told, WRONG_PASS),
-            "hello" => assert!(told.starts_with("-NOAUTH HELLO must be called"), "{told}"),
-            "quit" => assert_eq!(told, "+OK\r\n"),
-            "reset" => assert_eq!(told, "+RESET\r\n"),
-            name => assert_eq!(told, NO_AUTH, "{name}"),
+            "auth" => assert_eq!(reply, WRONG_PASS),
+            "hello" => assert!(reply.starts_with("-NOAUTH HELLO must be called"), "{reply}"),
+            "quit" => assert_eq!(reply, "+OK\r\n"),
+            "reset" => assert_eq!(reply, "+RESET\r\n"),
+            name => assert_eq!(reply, NO_AUTH, "{name}"),
         }
         assert_eq!(talk.others, 0, "{} reached the session", command.name);
     }
@@ -200,10 +200,10 @@ fn auth_and_hello_auth_let_a_user_in_by_password_and_by_key() {
         ),
     ] {
         let mut talk = Talk::new(true, None);
-        let told = talk.say(format!("PING\r\n{login}\r\nPING\r\n").as_bytes());
-        assert!(talk.conversation.has_heard_secret());
-        assert!(!talk.conversation.has_heard_secret());
-        let rest = told.strip_prefix(NO_AUTH).expect("before the login");
+        let reply = talk.say(format!("PING\r\n{login}\r\nPING\r\n").as_bytes());
+        assert!(talk.conversation.has_taken_secret());
+        assert!(!talk.conversation.has_taken_secret());
+        let rest = reply.strip_prefix(NO_AUTH).expect("before the login");
         assert!(
             rest.starts_with(answer) && rest.ends_with("+PONG\r\n"),
             "{rest}"
@@ -238,24 +238,24 @@ fn a_wrong_secret_an_unknown_user_and_words_that_are_none_are_refused_in_the_wor
     assert_eq!(talk.say(b"AUTH a b c\r\n"), "-ERR syntax error\r\n");
     assert_eq!(talk.say(b"GET k\r\n"), NO_AUTH);
     talk.fault = Some(AuthFault::Delayed(2000));
-    let told = talk.say(b"AUTH ann pencil\r\n");
+    let reply = talk.say(b"AUTH ann pencil\r\n");
     assert!(
-        told.starts_with("-ERR too many logins from this address"),
-        "{told}"
+        reply.starts_with("-ERR too many logins from this address"),
+        "{reply}"
     );
     assert_eq!(talk.others, 0);
 }
 
 #[test]
-fn a_secret_is_not_taken_where_others_may_hear_it() {
+fn a_secret_is_not_taken_where_others_may_read_it() {
     let mut talk = Talk::new(false, None);
     for login in ["AUTH ann pencil", "HELLO 3 AUTH ann pencil"] {
-        let told = talk.say(format!("{login}\r\n").as_bytes());
-        assert!(told.starts_with("-ERR AUTH carries the secret"), "{told}");
+        let reply = talk.say(format!("{login}\r\n").as_bytes());
+        assert!(reply.starts_with("-ERR AUTH carries the secret"), "{reply}");
     }
     assert_eq!(talk.attempts, 0);
     assert!(
-        talk.conversation.has_heard_secret(),
+        talk.conversation.has_taken_secret(),
         "it stood in the bytes all the same"
     );
 }
@@ -263,8 +263,8 @@ fn a_secret_is_not_taken_where_others_may_hear_it() {
 #[test]
 fn commands_behind_a_login_wait_for_it_and_those_of_another_login_keep_the_user_who_was_in() {
     let mut talk = Talk::new(true, None);
-    let told = talk.say(b"AUTH ann pencil\r\nPING\r\nAUTH ann wrong\r\nPING\r\n");
-    assert_eq!(told, format!("+OK\r\n+PONG\r\n{WRONG_PASS}+PONG\r\n"));
+    let reply = talk.say(b"AUTH ann pencil\r\nPING\r\nAUTH ann wrong\r\nPING\r\n");
+    assert_eq!(reply, format!("+OK\r\n+PONG\r\n{WRONG_PASS}+PONG\r\n"));
 }
 
 #[test]
@@ -283,8 +283,8 @@ fn client_reply_drops_the_answer_of_a_login_and_no_other() {
         assert_eq!(talk.say(skip.as_bytes()), "$1\r\na\r\n", "{login}");
         let off = format!("CLIENT REPLY OFF\r\n{login}\r\nECHO a\r\nCLIENT REPLY ON\r\n");
         assert_eq!(talk.say(off.as_bytes()), "+OK\r\n", "{login}");
-        let told = talk.say(format!("{login}\r\n").as_bytes());
-        assert_eq!(told.starts_with(many), is_busy, "{told}");
+        let reply = talk.say(format!("{login}\r\n").as_bytes());
+        assert_eq!(reply.starts_with(many), is_busy, "{reply}");
     }
 }
 
@@ -305,8 +305,8 @@ fn commands_before_a_login_are_short_and_those_behind_one_as_long_as_ever() {
     );
     let mut talk = Talk::new(true, None);
     let line = format!("ECHO {}", "x".repeat(4 << 10));
-    let told = talk.say(line.as_bytes());
-    assert_eq!(told, "-ERR Protocol error: too big inline request\r\n");
+    let reply = talk.say(line.as_bytes());
+    assert_eq!(reply, "-ERR Protocol error: too big inline request\r\n");
     let mut talk = Talk::new(true, None);
     assert_eq!(talk.say(b"AUTH ann pencil\r\n"), "+OK\r\n");
     assert!(
@@ -318,8 +318,8 @@ fn commands_before_a_login_are_short_and_those_behind_one_as_long_as_ever() {
 #[test]
 fn reset_forgets_the_user() {
     let mut talk = Talk::new(true, None);
-    let told = talk.say(b"AUTH ann pencil\r\nRESET\r\nPING\r\nAUTH ann pencil\r\nPING\r\n");
-    assert_eq!(told, format!("+OK\r\n+RESET\r\n{NO_AUTH}+OK\r\n+PONG\r\n"));
+    let reply = talk.say(b"AUTH ann pencil\r\nRESET\r\nPING\r\nAUTH ann pencil\r\nPING\r\n");
+    assert_eq!(reply, format!("+OK\r\n+RESET\r\n{NO_AUTH}+OK\r\n+PONG\r\n"));
     assert_eq!(talk.left, 1);
 }
 

@@ -14,7 +14,7 @@ use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::ServedSchema;
 use penstock_net::reply::{
-    BatchReply, ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ReplyHead,
+    BatchReply, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, KeyExpiry, ReplyHead,
 };
 use penstock_net::resp::{
     Client, ClusterNode, ClusterView, Conversation, Facts, Host, Parsed, Parser, SlotRange,
@@ -224,11 +224,11 @@ fn write_answer(number: u64, item: u16, seed: u64, out: &mut Vec<u8>) {
         }
         6 => head.write(out, b"a value that is longer"),
         7 => {
-            let told = ExpiryTold {
+            let expiry = KeyExpiry {
                 expiry_ms: 9,
                 time_ms: 3,
             };
-            head.write_telling(out, Some(told), None, b"value");
+            head.write_extended(out, Some(expiry), None, b"value");
         }
         8..12 => head.write(out, &vec![b'v'; random.below(120)]),
         12..16 => {

@@ -201,12 +201,12 @@ fn the_invalidation_of_a_key_stands_after_the_reply_that_it_ends() {
     assert_eq!(node.reads(), ["a", "a", "b"]);
     assert_eq!(talk.invalidate("a"), Received::Waits);
     assert_eq!(talk.go_on(&node), "", "not in front of what was asked for");
-    let told = ">2 $10 invalidate *1 $1 a ";
-    assert_eq!(talk.answer(&node), format!("$1 v $1 v $1 v {told}"));
+    let invalidation = ">2 $10 invalidate *1 $1 a ";
+    assert_eq!(talk.answer(&node), format!("$1 v $1 v $1 v {invalidation}"));
     talk.send(&["MGET d e"], &node);
     assert_eq!(talk.invalidate("d"), Received::Waits);
-    let told = ">2 $10 invalidate *1 $1 d ";
-    assert_eq!(talk.answer(&node), format!("$1 v $1 v {told}"));
+    let invalidation = ">2 $10 invalidate *1 $1 d ";
+    assert_eq!(talk.answer(&node), format!("$1 v $1 v {invalidation}"));
     talk.conversation.ended(&node);
     assert!(node.tracks.borrow().is_none());
 }
@@ -250,8 +250,8 @@ fn a_connection_that_does_not_read_gets_one_invalidation_of_all_keys() {
         assert_ne!(received, Received::TooMuch);
         assert!(talk.conversation.push_bytes().messages <= 20_000);
     }
-    let told = talk.answer(&node);
-    let rest = told.strip_prefix("$1 v ").expect("the reply comes first");
+    let reply = talk.answer(&node);
+    let rest = reply.strip_prefix("$1 v ").expect("the reply comes first");
     assert!(rest.starts_with(">2 $10 invalidate _ "), "{rest}");
     assert!(rest.matches("invalidate _").count() == 1, "{rest}");
     // Whoever knows that of all keys, and has asked for nothing since, is not told again.
@@ -315,12 +315,12 @@ fn what_has_no_form_in_resp2_is_dropped_and_a_null_may_come_again() {
     let mut talk = tracking(" REDIRECT 7", &node);
     talk.send(&["GET a"], &node);
     talk.conversation.redirect_broke(7, &node);
-    let told = talk.answer(&node);
-    assert!(told.contains("tracking-redir-broken :7 "), "{told}");
+    let reply = talk.answer(&node);
+    assert!(reply.contains("tracking-redir-broken :7 "), "{reply}");
     talk.send(&["GET a"], &node);
     talk.conversation.redirect_broke(7, &node);
-    let told = talk.send(&["HELLO 2"], &node) + &talk.answer(&node);
-    assert!(!told.contains("redir-broken"), "{told}");
+    let reply = talk.send(&["HELLO 2"], &node) + &talk.answer(&node);
+    assert!(!reply.contains("redir-broken"), "{reply}");
     let mut talk = tracking("", &node);
     talk.send(&["GET a"], &node);
     talk.answer(&node);
@@ -339,7 +339,7 @@ fn what_has_no_form_in_resp2_is_dropped_and_a_null_may_come_again() {
 }
 
 #[test]
-fn a_connection_that_is_gone_is_told_only_to_who_has_named_it() {
+fn a_connection_that_is_gone_is_reported_only_to_who_has_named_it() {
     let node = Node::default();
     let mut talk = tracking(" REDIRECT 7", &node);
     talk.conversation.redirect_broke(5, &node);
@@ -363,8 +363,8 @@ fn a_connection_without_resp3_and_subscriptions_gets_no_invalidation() {
     let mut talk = tracking("", &node);
     talk.send(&["GET a"], &node);
     assert_eq!(talk.invalidate("a"), Received::Waits);
-    let told = talk.send(&["HELLO 2"], &node) + &talk.answer(&node);
-    assert!(!told.contains("invalidate"), "{told}");
+    let reply = talk.send(&["HELLO 2"], &node) + &talk.answer(&node);
+    assert!(!reply.contains("invalidate"), "{reply}");
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn reads_and_pushes_are_judged_by_the_rights_of_keys() {
 }
 
 #[test]
-fn a_connection_that_is_told_itself_has_no_other_that_could_be_gone() {
+fn a_connection_that_is_notified_itself_has_no_other_that_could_be_gone() {
     let node = Node::default();
     let mut talk = tracking("", &node);
     talk.conversation.redirect_broke(0, &node);

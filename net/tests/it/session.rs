@@ -131,7 +131,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let mut batch = BatchReply::begin(&mut shown, 5, 1);
     let standing = Standing { age_us: 0, through };
     let value = 0u64.to_le_bytes();
-    head(Status::Ok, 2).write_telling(shown.written(), None, Some(standing), &value);
+    head(Status::Ok, 2).write_extended(shown.written(), None, Some(standing), &value);
     batch.end_item(&mut shown);
     batch.finish(&mut shown, 0, false, false);
     vec![

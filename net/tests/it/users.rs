@@ -123,12 +123,12 @@ fn a_file_that_was_cut_or_has_another_byte_is_sound_or_refused_by_its_line() {
         }
         Err(error) => {
             assert!((1..=lines + 1).contains(&error.line), "{error}");
-            let told = error.to_string();
-            assert!(!told.contains('\n') && told.len() < 300, "{told}");
+            let message = error.to_string();
+            assert!(!message.contains('\n') && message.len() < 300, "{message}");
             // What is kept of secrets is not told.
             assert!(
-                !told.contains("WG5d8oPm") && !told.contains("wfPLwcE6"),
-                "{told}"
+                !message.contains("WG5d8oPm") && !message.contains("wfPLwcE6"),
+                "{message}"
             );
             refused += 1;
         }
@@ -149,8 +149,8 @@ fn a_file_that_was_cut_or_has_another_byte_is_sound_or_refused_by_its_line() {
     for (begin, end) in [(0, 40), (100, 300), (text.len() - 30, text.len() - 1)] {
         let mut holed = text.clone().into_bytes();
         holed[begin..end].fill(0);
-        let told = Users::read(&holed).expect_err("a hole").to_string();
-        assert!(told.contains("0x00"), "{told}");
+        let message = Users::read(&holed).expect_err("a hole").to_string();
+        assert!(message.contains("0x00"), "{message}");
     }
 }
 
@@ -160,10 +160,10 @@ const DECOY: &str = "decoy 9mjDlFXskR2Tq2stPkiTDr9x5X1fIgKQ7egKodSlZ54=\n";
 type Cases = Vec<(String, usize, &'static str)>;
 
 fn check(cases: Cases) {
-    for (text, line, told) in cases {
+    for (text, line, part) in cases {
         let error = Users::read(text.as_bytes()).expect_err(&text);
         assert_eq!(error.line, line, "{error}: {text}");
-        assert!(error.to_string().contains(told), "{error}, not {told}");
+        assert!(error.to_string().contains(part), "{error}, not {part}");
     }
 }
 
@@ -173,7 +173,7 @@ fn ann() -> String {
 }
 
 #[test]
-fn a_line_that_is_wrong_is_told_with_its_value() {
+fn a_line_that_is_wrong_is_refused_with_its_value() {
     let (ann, key) = (ann(), key_of(1));
     check(vec![
         (String::new(), 1, "no line decoy"),
@@ -267,7 +267,7 @@ fn a_line_that_is_wrong_is_told_with_its_value() {
 }
 
 #[test]
-fn what_is_too_long_or_too_many_is_told_with_its_limit() {
+fn what_is_too_long_or_too_many_is_refused_with_its_limit() {
     let (ann, key) = (ann(), key_of(1));
     let (long_name, long_prefix) = ("a".repeat(65), "p".repeat(65));
     let lines =
@@ -380,56 +380,56 @@ fn an_edit_keeps_comments_and_all_other_lines() {
 fn an_edit_that_cannot_be_made_changes_nothing_and_says_why() {
     let mut text = UsersText::of(shown()).expect("sound");
     let before = text.text().to_string();
-    let told = |edited: Result<(), EditError>| edited.expect_err("refused").to_string();
+    let refusal_of = |edited: Result<(), EditError>| edited.expect_err("refused").to_string();
     let cases = [
         (
-            told(text.add_with_key("ann", "k", &key_of(1))),
+            refusal_of(text.add_with_key("ann", "k", &key_of(1))),
             "user ann stands in line",
         ),
         (
-            told(text.add_with_key("a b", "k", &key_of(1))),
+            refusal_of(text.add_with_key("a b", "k", &key_of(1))),
             "user takes one name",
         ),
         (
-            told(text.add_with_certificate("bob", "till.shop.example")),
+            refusal_of(text.add_with_certificate("bob", "till.shop.example")),
             "is that of user till",
         ),
-        (told(text.remove("bob")), "there is no user bob"),
+        (refusal_of(text.remove("bob")), "there is no user bob"),
         (
-            told(text.remove_key("ann", "one")),
+            refusal_of(text.remove_key("ann", "one")),
             "user ann has no key one",
         ),
         (
-            told(text.add_key("till", "one", &key_of(1))),
+            refusal_of(text.add_key("till", "one", &key_of(1))),
             "user till has a key one already",
         ),
         (
-            told(text.grant("bob", &words("read x"))),
+            refusal_of(text.grant("bob", &words("read x"))),
             "there is no user bob",
         ),
         (
-            told(text.grant("ann", &words("see x"))),
+            refusal_of(text.grant("ann", &words("see x"))),
             "see: the rights are read, write, run",
         ),
         (
-            told(text.grant("ann", &words("read x*"))),
+            refusal_of(text.grant("ann", &words("read x*"))),
             "\"x*\": a prefix stands for",
         ),
         (
-            told(text.grant("ann", &words("read"))),
+            refusal_of(text.grant("ann", &words("read"))),
             "read names no prefix",
         ),
         (
-            told(text.revoke("ann", &words("write x"))),
+            refusal_of(text.revoke("ann", &words("write x"))),
             "user ann has no such right",
         ),
         (
-            told(text.revoke("till", &words("run refund"))),
+            refusal_of(text.revoke("till", &words("run refund"))),
             "user till has no such right",
         ),
     ];
-    for (told, expected) in cases {
-        assert!(told.contains(expected), "{told}, not {expected}");
+    for (refusal, expected) in cases {
+        assert!(refusal.contains(expected), "{refusal}, not {expected}");
     }
     assert_eq!(text.text(), before);
     // The last way to log in stays.
@@ -438,12 +438,12 @@ fn an_edit_that_cannot_be_made_changes_nothing_and_says_why() {
         .expect("the certificate is left");
     let mut text = UsersText::begin(&[0; 32]);
     text.add_with_key("till", "one", &key_of(1)).expect("new");
-    let told = text
+    let refusal = text
         .remove_key("till", "one")
         .expect_err("refused")
         .to_string();
     assert!(
-        told.contains("no password, no key and no certificate"),
-        "{told}"
+        refusal.contains("no password, no key and no certificate"),
+        "{refusal}"
     );
 }

@@ -253,7 +253,7 @@ impl Meter {
         self.bytes_seen.set(bytes);
         self.collect_at.set(self.limits.memory_bytes_max / 2);
         self.blame.replace(None);
-        self.look_every(lua, INSTRUCTIONS_MAX)
+        self.account_every(lua, INSTRUCTIONS_MAX)
     }
 
     /// What the scripts of the item have taken, with this one.
@@ -265,7 +265,7 @@ impl Meter {
     }
 
     /// Has the coroutine that runs look at the budget after so many instructions, counted from now.
-    fn look_every(&self, lua: &Lua, instructions: u64) -> mlua::Result<()> {
+    fn account_every(&self, lua: &Lua, instructions: u64) -> mlua::Result<()> {
         self.interval.set(instructions);
         let count = u32::try_from(instructions).expect("it is short");
         let this = Weak::clone(&self.this);
@@ -277,9 +277,9 @@ impl Meter {
     }
 
     /// Has the coroutine that runs look after its next instruction: another one goes on, or has.
-    pub(crate) fn look_next(&self, lua: &Lua) -> mlua::Result<()> {
+    pub(crate) fn account_next(&self, lua: &Lua) -> mlua::Result<()> {
         self.charge(1)?;
-        self.look_every(lua, 1)
+        self.account_every(lua, 1)
     }
 
     /// Bytes that an instruction may read.
@@ -355,7 +355,7 @@ impl Meter {
         if instructions_max < self.interval.get() {
             // Those that have run since the last look are forgotten.
             self.charge(self.interval.get())?;
-            self.look_every(lua, instructions_max)?;
+            self.account_every(lua, instructions_max)?;
         }
         Ok(())
     }
@@ -437,7 +437,7 @@ impl Meter {
         }
         match self.instructions_max() {
             instructions if instructions == count => Ok(()),
-            instructions => self.look_every(lua, instructions),
+            instructions => self.account_every(lua, instructions),
         }
     }
 

@@ -101,7 +101,7 @@ fn errors(lua: &Lua, shared: &Shared, native: &Table) -> Result<()> {
     };
     native.raw_set("blame", lua.create_function(body)?)?;
     let meter = Rc::clone(&shared.meter);
-    let body = move |lua: &Lua, (): ()| meter.look_next(lua);
+    let body = move |lua: &Lua, (): ()| meter.account_next(lua);
     native.raw_set("look_next", lua.create_function(body)?)?;
     let meter = Rc::clone(&shared.meter);
     let body = move |_: &Lua, bytes: usize| meter.charge_number(bytes);

@@ -146,12 +146,14 @@ fn copy(
     let at = |error: io::Error| named(path, &error);
     let mut file = vault::new_file(path).map_err(at)?;
     let hash = vault::pour(source, segment.bytes, &mut file).map_err(|fault| {
-        let told = fault.named(source, path);
+        let failure = fault.named(source, path);
         match fault {
             // Other backups may be whole.
-            PourFault::Short { .. } => damaged(&told),
-            PourFault::Source(error) if error.kind() == io::ErrorKind::NotFound => damaged(&told),
-            PourFault::Source(_) | PourFault::Target(_) => told.into(),
+            PourFault::Short { .. } => damaged(&failure),
+            PourFault::Source(error) if error.kind() == io::ErrorKind::NotFound => {
+                damaged(&failure)
+            }
+            PourFault::Source(_) | PourFault::Target(_) => failure.into(),
         }
     })?;
     if hash != segment.hash {

@@ -28,12 +28,12 @@ pub fn is_vault(path: &Path) -> bool {
     !path.join("IDENTITY").exists() && vault::names(path).is_ok_and(|names| !names.is_empty())
 }
 
-/// Checks every backup in `path`, oldest first, and hands each verdict to `tell`; how many files of
+/// Checks every backup in `path`, oldest first, and hands each verdict to `note`; how many files of
 /// segments no backup names and their bytes. Nothing is changed.
 ///
 /// # Errors
 /// [`BackupError`] if the directory itself cannot be read. Damage is told.
-pub fn verify(path: &Path, tell: &mut dyn FnMut(Verdict)) -> Result<(u64, u64), BackupError> {
+pub fn verify(path: &Path, note: &mut dyn FnMut(Verdict)) -> Result<(u64, u64), BackupError> {
     let _lock = vault::hold_to_read(path)?;
     let found = vault::manifests(path)?;
     let last = found.len();
@@ -59,7 +59,7 @@ pub fn verify(path: &Path, tell: &mut dyn FnMut(Verdict)) -> Result<(u64, u64), 
             }
             Err(error) => damage.push(vault::unusable(path, name, error)),
         }
-        tell(Verdict {
+        note(Verdict {
             name: name.clone(),
             manifest: manifest.as_ref().ok().cloned(),
             damage,

@@ -213,7 +213,7 @@ impl<'a> Program<'a> {
         let connection = asking.server.connect()?;
         self.check_features(&connection, asking.server)?;
         if !asking.digits_are_numbers {
-            self.look(&connection)?;
+            self.check_text(&connection)?;
         }
         let (level, ask) = (asking.level.ack(), Ask::Apply(&self.apply));
         let answer = asking.token.call(&connection, level, ask)?;
@@ -226,8 +226,8 @@ impl<'a> Program<'a> {
         }
         let answer = done(answer, self.names.key(0))?;
         let mut out = Output::of_write();
-        for told in self.names.told(instructions, &answer.value) {
-            out.line(format_args!("{told}"));
+        for line in self.names.lines_of(instructions, &answer.value) {
+            out.line(format_args!("{line}"));
         }
         out.finish()?;
         report(&answer, connection.hello().interval_ms)
@@ -260,7 +260,7 @@ impl<'a> Program<'a> {
     }
 
     /// Asks for the fields before the request, and refuses it or warns where one is text.
-    fn look(&self, connection: &Connection) -> Result<(), Failure> {
+    fn check_text(&self, connection: &Connection) -> Result<(), Failure> {
         for FieldBefore { key, at, start } in &self.fields {
             // A decimal is text by its kind.
             let NumberKind::Field(field_type) = at.kind() else {
@@ -274,7 +274,7 @@ impl<'a> Program<'a> {
                     offset: at.offset(),
                 },
             };
-            place.look(connection, start.as_deref())?;
+            place.check_text(connection, start.as_deref())?;
         }
         Ok(())
     }

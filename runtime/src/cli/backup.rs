@@ -277,7 +277,7 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
     let mut before = None;
     while Instant::now() < until {
         let began = Instant::now();
-        let (mut ends, mut told) = (Vec::new(), Vec::new());
+        let (mut ends, mut changes) = (Vec::new(), Vec::new());
         for (own, connection) in &connections {
             let text = connection.info_for_backup()?;
             let end = end_of(&text).ok_or_else(|| {
@@ -286,15 +286,15 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
                 ))
             })?;
             ends.push(end);
-            told.extend(changes_of(&text));
+            changes.extend(changes_of(&text));
         }
         // All shards kept from deciding from the first question to the last one.
-        let is_held = told.iter().all(|it| it.is_held) && began.elapsed() < HELD;
-        let decided: Vec<u64> = told.iter().map(|it| it.decided).collect();
-        if told.is_empty() || is_held && before == Some(decided.clone()) {
+        let is_held = changes.iter().all(|it| it.is_held) && began.elapsed() < HELD;
+        let decided: Vec<u64> = changes.iter().map(|it| it.decided).collect();
+        if changes.is_empty() || is_held && before == Some(decided.clone()) {
             return Ok(ends);
         }
-        let is_calm = told.iter().all(|it| it.open == 0);
+        let is_calm = changes.iter().all(|it| it.open == 0);
         before = is_calm.then_some(decided);
         std::thread::sleep(ROUND_PAUSE);
     }

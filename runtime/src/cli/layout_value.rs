@@ -268,13 +268,13 @@ mod tests {
         ] {
             let mut cells = ["0", "0", "0", "0", "0", "", "", ""];
             cells[at] = cell;
-            let told = value_of(&cells).unwrap_err();
-            assert!(told.contains(allowed), "{cell}: {told}");
+            let message = value_of(&cells).unwrap_err();
+            assert!(message.contains(allowed), "{cell}: {message}");
         }
     }
 
     #[test]
-    fn a_value_that_its_fields_do_not_tell_whole_is_refused() {
+    fn a_value_that_its_fields_do_not_describe_whole_is_refused() {
         let value = value_of(&["1", "2", "1", "0", "0", "abc", "one", "two"]).unwrap();
         for cut in 0..value.len() {
             assert!(read_value(&every(), &value[..cut]).is_err(), "cut at {cut}");

@@ -47,7 +47,7 @@ Examples:
   zcat all.csv.gz | penstock load - --format csv";
 
 /// Rows that do not fit that a check names.
-const MISFITS_TOLD_MAX: u64 = 20;
+const MISFITS_SHOWN_MAX: u64 = 20;
 
 /// Arguments of `penstock load`.
 #[derive(Args)]
@@ -165,7 +165,7 @@ impl LoadArgs {
             let (key, value) = match self.key_and_value(rows, &row) {
                 Err(failure) if self.check => {
                     misfits += 1;
-                    if misfits <= MISFITS_TOLD_MAX {
+                    if misfits <= MISFITS_SHOWN_MAX {
                         bar.suspend(|| eprintln!("{}", failure.line));
                     }
                     continue;

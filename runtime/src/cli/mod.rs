@@ -276,7 +276,7 @@ impl Failure {
     }
 
     /// It was done, and nobody could be told.
-    fn untold(cause: impl fmt::Display) -> Failure {
+    fn unanswered(cause: impl fmt::Display) -> Failure {
         Failure {
             code: 4,
             line: cause.to_string(),
@@ -387,21 +387,21 @@ mod tests {
             "a server would refuse it"
         );
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let given = commit::told(Some("0123456789abcdef0123456789abcdef01234567\n"), here);
+        let given = commit::describe(Some("0123456789abcdef0123456789abcdef01234567\n"), here);
         assert_eq!(given, "commit 0123456789ab");
-        let told = commit::told(None, here);
+        let described = commit::describe(None, here);
         let files = commit::files(here);
-        match told.strip_prefix("commit ") {
-            Some(id) if id.len() == 12 => assert!(!files.is_empty(), "{told}"),
+        match described.strip_prefix("commit ") {
+            Some(id) if id.len() == 12 => assert!(!files.is_empty(), "{described}"),
             // The tests of a tarball run, too.
             _ => assert!(
-                told.contains("without a git history") && files.is_empty(),
-                "{told}"
+                described.contains("without a git history") && files.is_empty(),
+                "{described}"
             ),
         }
         // Files that only lie in the tree of somebody else.
         let folder = here.join("src");
-        let unknown = commit::told(Some("HEAD; rm"), &folder);
+        let unknown = commit::describe(Some("HEAD; rm"), &folder);
         assert_eq!(
             unknown,
             "commit unknown: built from files without a git history"

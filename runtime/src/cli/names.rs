@@ -63,14 +63,15 @@ impl<'a> Names<'a> {
     }
 
     /// What an answer with OK tells: each number with its name.
-    pub(super) fn told(&self, instructions: &[ApplyInstruction], value: &[u8]) -> Vec<String> {
+    pub(super) fn lines_of(&self, instructions: &[ApplyInstruction], value: &[u8]) -> Vec<String> {
         let numbers = value.as_chunks::<8>().0.iter();
-        let told = told(instructions).zip(numbers);
-        told.map(|((key, at), bits)| {
-            let number = number_text(at.kind(), u64::from_le_bytes(*bits));
-            format!("{} = {number}", self.name(key, at))
-        })
-        .collect()
+        let returned = returned(instructions).zip(numbers);
+        returned
+            .map(|((key, at), bits)| {
+                let number = number_text(at.kind(), u64::from_le_bytes(*bits));
+                format!("{} = {number}", self.name(key, at))
+            })
+            .collect()
     }
 
     /// What an instruction that failed saw.
@@ -140,7 +141,7 @@ pub(super) fn is_denied(answer: &Answer) -> bool {
 }
 
 /// The numbers that an answer with OK tells, with their keys.
-fn told(instructions: &[ApplyInstruction]) -> impl Iterator<Item = (u8, NumberAt)> {
+fn returned(instructions: &[ApplyInstruction]) -> impl Iterator<Item = (u8, NumberAt)> {
     // What runs when a key expires tells nothing.
     let mut later = 0;
     let run_now = instructions.iter().filter(move |instruction| {

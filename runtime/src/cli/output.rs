@@ -75,7 +75,7 @@ impl<W: Write> Output<W> {
         };
         Err(match self.done {
             None => Failure::usage(format_args!("cannot write the answer: {error}")),
-            Some(what) => Failure::untold(format_args!(
+            Some(what) => Failure::unanswered(format_args!(
                 "{what}, but the answer cannot be written: {error}"
             )),
         })

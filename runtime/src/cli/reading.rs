@@ -221,12 +221,12 @@ impl TtlArgs {
         };
         let connection = self.server.connect()?;
         let answer = done(connection.call(AckLevel::Disk, ask)?, &self.key)?;
-        let told = answer
+        let expiry = answer
             .expiry
             .ok_or_else(|| Failure::server("the answer does not tell the expiry"))?;
         let mut out = Output::stdout();
-        match told.left_ms() {
-            Some(left_ms) => out.line(format_args!("{left_ms} ms, until {}", told.expiry_ms)),
+        match expiry.left_ms() {
+            Some(left_ms) => out.line(format_args!("{left_ms} ms, until {}", expiry.expiry_ms)),
             None => out.line(format_args!("never")),
         }
         out.finish()

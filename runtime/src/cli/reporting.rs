@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_lack_a_field_are_told() {
+    fn values_that_lack_a_field_are_reported() {
         let table = figures(&["units=u32@0"], &[&[1, 0, 0, 0], &[1]]).table();
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines[0], "2 keys with 5 bytes of values");

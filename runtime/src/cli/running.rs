@@ -71,8 +71,8 @@ impl RunArgs {
         }
         let answer = done(answer, keys.first().map_or("", |it| it.key.as_str()))?;
         let mut out = Output::of_write();
-        for told in names.told(instructions, &answer.value) {
-            out.line(format_args!("{told}"));
+        for line in names.lines_of(instructions, &answer.value) {
+            out.line(format_args!("{line}"));
         }
         out.finish()?;
         report(&answer, connection.hello().interval_ms)

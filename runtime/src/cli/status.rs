@@ -45,7 +45,7 @@ pub struct StatusArgs {
 }
 
 /// A node and its answer.
-struct Told {
+struct NodeAnswer {
     node: u64,
     clients: String,
     info: Result<Value, String>,
@@ -76,7 +76,7 @@ impl StatusArgs {
                 (nodes, u64::MAX, Some(info))
             }
         };
-        let told: Vec<Told> = std::thread::scope(|scope| {
+        let answers: Vec<NodeAnswer> = std::thread::scope(|scope| {
             let (asked, server) = (&asked, &self.server);
             let asks = nodes.into_iter().map(|(node, clients)| {
                 let node = u64::from(node);
@@ -88,7 +88,7 @@ impl StatusArgs {
                         Some(info) => Ok(info.clone()),
                         None => info_of(&server.also_at(&clients)).map_err(|it| it.line),
                     };
-                    Told {
+                    NodeAnswer {
                         node,
                         clients,
                         info,
@@ -101,23 +101,23 @@ impl StatusArgs {
         });
         let mut out = Output::stdout();
         match self.json {
-            true => out.line(format_args!("{}", json_of(&told))),
+            true => out.line(format_args!("{}", json_of(&answers))),
             false => {
-                out.bytes(table(&rows(&told)).as_bytes());
-                plans(&told)
+                out.bytes(table(&rows(&answers)).as_bytes());
+                plans(&answers)
                     .iter()
-                    .chain(&leases(&told))
-                    .chain(&hanging(&told))
-                    .chain(&unwritten(&told))
+                    .chain(&leases(&answers))
+                    .chain(&hanging(&answers))
+                    .chain(&unwritten(&answers))
                     .for_each(|line| out.line(format_args!("{line}")));
             }
         }
         out.finish()?;
-        troubles.extend(told.iter().filter_map(|it| {
+        troubles.extend(answers.iter().filter_map(|it| {
             let cause = it.info.as_ref().err()?;
             Some(format!("node {} does not answer: {cause}", it.node))
         }));
-        troubles.extend(refused(&told, revision));
+        troubles.extend(refused(&answers, revision));
         match troubles.is_empty() {
             true => Ok(()),
             false => Err(Failure::server(troubles.join("; "))),
@@ -157,8 +157,8 @@ fn nodes_in(replication: &Value) -> Vec<(u8, String)> {
         .collect()
 }
 
-fn json_of(told: &[Told]) -> Value {
-    let nodes = told.iter().map(|it| {
+fn json_of(answers: &[NodeAnswer]) -> Value {
+    let nodes = answers.iter().map(|it| {
         let (node, clients) = (it.node, &it.clients);
         match &it.info {
             Ok(info) => json!({
@@ -176,8 +176,8 @@ fn json_of(told: &[Told]) -> Value {
 
 /// Which plan is in force, where its changes are counted: a line if all nodes have the same one,
 /// otherwise a line for each node.
-fn plans(told: &[Told]) -> Vec<String> {
-    let plans = told.iter().filter_map(|it| {
+fn plans(answers: &[NodeAnswer]) -> Vec<String> {
+    let plans = answers.iter().filter_map(|it| {
         let plan = &it.info.as_ref().ok()?["replication"]["plan"];
         plan.is_object().then_some((it.node, plan))
     });
@@ -204,8 +204,8 @@ fn plans(told: &[Told]) -> Vec<String> {
 }
 
 /// That nodes act by a later plan than the one in its home, which has this revision.
-fn refused(told: &[Told], revision: u64) -> Option<String> {
-    let later = told.iter().filter_map(|it| {
+fn refused(answers: &[NodeAnswer], revision: u64) -> Option<String> {
+    let later = answers.iter().filter_map(|it| {
         let acts_by = it.info.as_ref().ok()?["replication"]["plan"]["revision"].as_u64();
         acts_by.filter(|&acts_by| acts_by > revision)
     });
@@ -217,8 +217,8 @@ fn refused(told: &[Told], revision: u64) -> Option<String> {
 }
 
 /// Which partitions cannot go on, and what cannot be read for them.
-fn hanging(told: &[Told]) -> Vec<String> {
-    let infos = told
+fn hanging(answers: &[NodeAnswer]) -> Vec<String> {
+    let infos = answers
         .iter()
         .filter_map(|it| Some((it.node, it.info.as_ref().ok()?)));
     let groups = infos.flat_map(|(node, info)| {
@@ -241,8 +241,8 @@ fn hanging(told: &[Told]) -> Vec<String> {
 }
 
 /// That no node which answers writes some partitions.
-fn unwritten(told: &[Told]) -> Option<String> {
-    let groups = told.iter().filter_map(|it| it.info.as_ref().ok());
+fn unwritten(answers: &[NodeAnswer]) -> Option<String> {
+    let groups = answers.iter().filter_map(|it| it.info.as_ref().ok());
     let groups = groups.flat_map(|info| info["partitions"].as_array().into_iter().flatten());
     let mut is_written = BTreeMap::new();
     for group in groups {
@@ -257,8 +257,8 @@ fn unwritten(told: &[Told]) -> Option<String> {
 
 /// A line about failover by the plan, and one about the leases of each node; none where the plan
 /// cannot have nodes decide.
-fn leases(told: &[Told]) -> Vec<String> {
-    let infos = told
+fn leases(answers: &[NodeAnswer]) -> Vec<String> {
+    let infos = answers
         .iter()
         .filter_map(|it| Some((it.node, it.info.as_ref().ok()?)));
     let on = infos.filter(|(_, it)| it["replication"]["failover"].is_object());
@@ -266,7 +266,7 @@ fn leases(told: &[Told]) -> Vec<String> {
     let seconds = |it: &Value| it.as_u64().map(|us| format!("{:.2} s", us as f64 / 1e6));
     let millis = |it: &Value| it.as_u64().map(|us| format!("{:.1} ms", us as f64 / 1e3));
     let mut lines = Vec::new();
-    let mut plans = told.iter().filter_map(|it| it.info.as_ref().ok());
+    let mut plans = answers.iter().filter_map(|it| it.info.as_ref().ok());
     if on.is_empty() && plans.any(|it| it["replication"]["plan"].is_object()) {
         lines.push("failover: off, a person decides who takes the place of a lost node".into());
     }
@@ -348,9 +348,9 @@ const HEADING: [&str; 12] = [
 
 type Row = [String; HEADING.len()];
 
-fn rows(told: &[Told]) -> Vec<Row> {
+fn rows(answers: &[NodeAnswer]) -> Vec<Row> {
     let mut rows = vec![HEADING.map(String::from)];
-    for it in told {
+    for it in answers {
         let mut row = Row::default();
         row[0] = it.node.to_string();
         match &it.info {
@@ -402,13 +402,13 @@ fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
             .iter()
             .map(|it| (number(it, "generation"), number(it, "start")));
         let (first, last) = (epochs.clone().min(), epochs.max());
-        let told = |epoch: Option<(u64, u64)>| {
+        let text_of = |epoch: Option<(u64, u64)>| {
             let (generation, start) = epoch.unwrap_or_default();
             format!("{generation}.{start}")
         };
         row[4] = match first == last {
-            true => told(first),
-            false => format!("{} to {}", told(first), told(last)),
+            true => text_of(first),
+            false => format!("{} to {}", text_of(first), text_of(last)),
         };
         row[5] = sum(of_role, "received").to_string();
         row[6] = sum(of_role, "durable").to_string();
@@ -428,12 +428,12 @@ fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
         row[2] = peer["role"].as_str().unwrap_or("?").into();
         row[3] = format!("({})", number(peer, "partitions"));
         row[8] = peer["link"].as_str().unwrap_or("?").into();
-        let told = |name: &str| peer[name].as_u64().map_or("?".into(), |it| it.to_string());
+        let text_of = |name: &str| peer[name].as_u64().map_or("?".into(), |it| it.to_string());
         if let Some(lacks) = peer["lag_records"].as_u64() {
             row[7] = head.saturating_sub(lacks).to_string();
         }
-        row[9] = told("lag_records");
-        row[10] = told("lag_bytes");
+        row[9] = text_of("lag_records");
+        row[10] = text_of("lag_bytes");
         row[11] = match peer["lag_us"].as_u64() {
             Some(us) => format!("{}.{}", us / 1000, us % 1000 / 100),
             None => "?".into(),
@@ -497,7 +497,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_decides_tells_its_lease_and_who_bounds_it() {
+    fn a_node_that_decides_shows_its_lease_and_who_bounds_it() {
         let peer = |node: u8, left: u64| {
             json!({"node": node, "is_connected": true, "lease_left_us": left,
                 "round_trip_us": 800, "enters_in_us": if node == 3 { json!(4_200_000) } else {
@@ -510,16 +510,16 @@ mod tests {
                 [peer(2, 1_500_000), peer(3, 1_430_000)],
                 "decided_last": {"revision": 8, "at": "then", "what": "takeover of node 2"}},
         }});
-        let told = [Told {
+        let answers = [NodeAnswer {
             node: 1,
             clients: "here".into(),
             info: Ok(info),
         }];
-        assert_eq!(refused(&told, 9), None);
-        let refused = refused(&told, 8).expect("it acts by a later one");
+        assert_eq!(refused(&answers, 9), None);
+        let refused = refused(&answers, 8).expect("it acts by a later one");
         assert!(refused.contains("revision 8, and nodes act by 9"));
         assert_eq!(
-            leases(&told),
+            leases(&answers),
             [
                 "failover: paused, lease 1600 ms, grace 2000 ms, min_sync 1",
                 "node 1: lease left 1.43 s, bounded by node 3; round trips: node 2 0.8 ms, node 3 \
@@ -546,13 +546,13 @@ mod tests {
             {"node": 2, "role": "primary", "link": "live", "partitions": 9},
             {"node": 3, "role": "learner", "link": "absent", "partitions": 128, "lag_records": null}
         ]);
-        let told = [
-            Told {
+        let answers = [
+            NodeAnswer {
                 node: 1,
                 clients: "here".into(),
                 info: Ok(json!({"partitions": partitions, "replication": {"peers": peers}})),
             },
-            Told {
+            NodeAnswer {
                 node: 2,
                 clients: "there".into(),
                 info: Err("no server".into()),
@@ -576,10 +576,10 @@ NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  
         ];
         let expected = expected.lines().zip(lags);
         let expected: Vec<String> = expected.map(|(line, lag)| format!("{line}{lag}")).collect();
-        let shown = table(&rows(&told));
+        let shown = table(&rows(&answers));
         assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
-        assert!(leases(&told).is_empty(), "a person decides");
-        let unwritten = unwritten(&told).expect("128 of them are written");
+        assert!(leases(&answers).is_empty(), "a person decides");
+        let unwritten = unwritten(&answers).expect("128 of them are written");
         assert_eq!(
             unwritten,
             "no node that answers writes partitions 130,133,136,... (9)"
@@ -591,7 +591,7 @@ NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  
         assert_eq!((&*rows[0][2], &*rows[1][7]), ("no lease (primary)", "6"));
         let mut hangs = group(7, 7, "rewinding", "learner", 0);
         hangs["hangs_on"] = json!({"file": 148, "offset": 4096, "tries": 67});
-        let hangs = [Told {
+        let hangs = [NodeAnswer {
             node: 2,
             clients: "there".into(),
             info: Ok(json!({"partitions": [group(0, 6, "following", "learner", 0), hangs]})),
@@ -603,8 +603,8 @@ NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  
               tried 67 times"
             ]
         );
-        let told = json_of(&told);
-        assert_eq!(told["nodes"][1]["error"], "no server");
-        assert_eq!(told["nodes"][0]["partitions"][0]["last"], 99);
+        let answers = json_of(&answers);
+        assert_eq!(answers["nodes"][1]["error"], "no server");
+        assert_eq!(answers["nodes"][0]["partitions"][0]["last"], 99);
     }
 }

@@ -22,7 +22,7 @@ const NODES: usize = 3;
 /// How long etcd may take to answer, and the nodes to follow or to replace one of them.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at the nodes.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 /// How long a node may take to say what it is.
 const ANSWER: Duration = Duration::from_millis(500);
 
@@ -135,11 +135,11 @@ impl TemporaryCluster {
                 return Ok(());
             }
             if Instant::now() > until {
-                let told = String::from_utf8_lossy(&output.stderr);
+                let message = String::from_utf8_lossy(&output.stderr);
                 let etcd = said(&self.path("etcd.messages"));
-                return Err(format!("the plan: {}; etcd: {etcd}", told.trim()));
+                return Err(format!("the plan: {}; etcd: {etcd}", message.trim()));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 
@@ -165,10 +165,10 @@ impl TemporaryCluster {
             command.arg("--cluster-new");
         }
         let messages = self.messages(node);
-        let (child, told) = serve(command, &messages)?;
+        let (child, addresses) = serve(command, &messages)?;
         self.nodes[node] = Some(child);
         match waits {
-            true => until_ready(&told, &messages).map(drop),
+            true => until_ready(&addresses, &messages).map(drop),
             false => Ok(()),
         }
     }
@@ -191,10 +191,10 @@ impl TemporaryCluster {
     }
 
     /// Looks until there is an answer.
-    fn until<T>(&self, what: &str, look: impl Fn(&Self) -> Option<T>) -> Result<T, String> {
+    fn until<T>(&self, what: &str, find: impl Fn(&Self) -> Option<T>) -> Result<T, String> {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(seen) = look(self) {
+            if let Some(seen) = find(self) {
                 return Ok(seen);
             }
             if Instant::now() > until {
@@ -205,7 +205,7 @@ impl TemporaryCluster {
                 }
                 return Err(text);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 }

@@ -15,7 +15,7 @@ use penstock_benches::sale::Venue;
 /// How long a start may take.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Bytes of the server's messages that are told when it does not start.
-const TOLD_BYTES: usize = 2_000;
+const SHOWN_BYTES: usize = 2_000;
 /// Its options. Small segments make the first start short.
 pub(super) const OPTIONS: [&str; 11] = [
     "serve",
@@ -57,9 +57,9 @@ impl Venue for TemporaryServer {
         command.args(OPTIONS).args(["--listen", "127.0.0.1:0"]);
         command.arg("--data").arg(self.folder.0.join("data"));
         let messages = self.folder.0.join("messages");
-        let (child, told) = serve(command, &messages)?;
+        let (child, addresses) = serve(command, &messages)?;
         self.child = Some(child);
-        until_ready(&told, &messages).inspect_err(|_| {
+        until_ready(&addresses, &messages).inspect_err(|_| {
             let _ = self.kill();
         })
     }
@@ -118,17 +118,17 @@ pub(super) fn serve(
         .spawn()
         .map_err(failed)?;
     let banner = child.stdout.take().expect("piped above");
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || read_banner(BufReader::new(banner), &tell));
-    Ok((child, told))
+    let (banner_address, addresses) = mpsc::channel();
+    std::thread::spawn(move || read_banner(BufReader::new(banner), &banner_address));
+    Ok((child, addresses))
 }
 
 /// Waits until a server serves.
 pub(super) fn until_ready(
-    told: &Receiver<SocketAddr>,
+    addresses: &Receiver<SocketAddr>,
     messages: &Path,
 ) -> Result<SocketAddr, String> {
-    told.recv_timeout(START_MAX).map_err(|why| {
+    addresses.recv_timeout(START_MAX).map_err(|why| {
         let why = match why {
             RecvTimeoutError::Timeout => "did not start in time",
             RecvTimeoutError::Disconnected => "did not start",
@@ -150,12 +150,12 @@ pub(super) fn kill(child: &mut Option<Child>) -> Result<(), String> {
 /// What has been said last in a file of messages.
 pub(super) fn said(messages: &Path) -> String {
     let said = fs::read(messages).unwrap_or_default();
-    let from = said.len().saturating_sub(TOLD_BYTES);
+    let from = said.len().saturating_sub(SHOWN_BYTES);
     String::from_utf8_lossy(&said[from..]).trim().to_string()
 }
 
 /// Tells where the server serves once it does, and takes in what it says later.
-fn read_banner(banner: impl BufRead, tell: &mpsc::Sender<SocketAddr>) {
+fn read_banner(banner: impl BufRead, banner_address: &mpsc::Sender<SocketAddr>) {
     let mut address = None;
     for line in banner.lines().map_while(Result::ok) {
         if let Some(rest) = line.strip_prefix("listening") {
@@ -168,7 +168,7 @@ fn read_banner(banner: impl BufRead, tell: &mpsc::Sender<SocketAddr>) {
             && let Some(address) = address
         {
             // Who waited too long has given up.
-            let _ = tell.send(address);
+            let _ = banner_address.send(address);
         }
     }
 }

@@ -77,7 +77,7 @@ impl Place<'_> {
     ///
     /// # Errors
     /// [`Failure`] if a field of four bytes or more is text, or the server cannot be asked.
-    pub fn look(&self, connection: &Connection, start: Option<&[u8]>) -> Result<(), Failure> {
+    pub fn check_text(&self, connection: &Connection, start: Option<&[u8]>) -> Result<(), Failure> {
         let Place { key, name, field } = self;
         let (found, holds) = match self.found(connection)? {
             Found::Number(number) => (Some(number), "holds"),
@@ -194,7 +194,7 @@ impl Update<'_> {
     ///
     /// # Errors
     /// [`Failure`] if a field of four bytes or more is text, or the server cannot be asked.
-    pub fn look(&self, connection: &Connection) -> Result<(), Failure> {
+    pub fn check_text(&self, connection: &Connection) -> Result<(), Failure> {
         for ((key, ..), field) in self.fields() {
             let prefix = if key == 0 { "" } else { "second." };
             let place = Place {
@@ -202,7 +202,7 @@ impl Update<'_> {
                 name: format!("{prefix}{}", field_name(field)),
                 field,
             };
-            place.look(connection, self.start.filter(|_| key == 0))?;
+            place.check_text(connection, self.start.filter(|_| key == 0))?;
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_value_is_told_as_what_it_is() {
+    fn every_form_of_a_value_is_known_as_what_it_is() {
         let cases = [
             ("u32:100", &[100, 0, 0, 0][..], "u32 100"),
             ("u32:1,u8:2", &[1, 0, 0, 0, 2], "u32 1, u8 2"),
@@ -354,8 +354,8 @@ mod tests {
             ("0x00ff", &[0, 255], "2 bytes"),
             ("@a.png", b"png", "3 bytes of a.png"),
         ];
-        for (word, value, told) in cases {
-            assert_eq!(stored(word, value), told);
+        for (word, value, expected) in cases {
+            assert_eq!(stored(word, value), expected);
         }
     }
 }

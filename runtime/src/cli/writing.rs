@@ -373,7 +373,7 @@ impl UpdateIfArgs {
             start: start.as_deref(),
         };
         if !self.digits_are_numbers {
-            update.look(&connection)?;
+            update.check_text(&connection)?;
         }
         let ask = Ask::UpdateIf {
             key: self.key.as_bytes(),

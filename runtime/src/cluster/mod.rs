@@ -358,10 +358,10 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
 /// shard there that has some of the same partitions.
 fn dial(shared: &Arc<Shared>, node: u8) {
     let mut theirs = None;
-    let mut told_before = None;
+    let mut shards_before = None;
     let mut up: BTreeMap<(u16, u16), flume::Receiver<()>> = BTreeMap::new();
     let mut made_before = BTreeSet::new();
-    let mut is_told = false;
+    let mut is_reported = false;
     // The other node has shown no TLS, and links may do without.
     let mut is_plain = false;
     while !shared.is_over.load(Ordering::Relaxed) {
@@ -399,11 +399,11 @@ fn dial(shared: &Arc<Shared>, node: u8) {
         }
         match made {
             Ok((stream, greeted)) => {
-                if std::mem::take(&mut is_told) {
+                if std::mem::take(&mut is_reported) {
                     info!(node, %address, "node {node} at {address} is linked");
                 }
                 theirs = Some(greeted.peer.shards);
-                if told_before.replace(greeted.peer.shards) != theirs {
+                if shards_before.replace(greeted.peer.shards) != theirs {
                     // Links of before have ended with that start, or are about to.
                     up.clear();
                 }
@@ -419,7 +419,7 @@ fn dial(shared: &Arc<Shared>, node: u8) {
                 shared.count(&cause);
                 let cause = cause.text;
                 shared.complain(&format!("no link to node {node} at {address}: {cause}"));
-                is_told = true;
+                is_reported = true;
                 // Another number of shards may be there by now.
                 theirs = None;
                 std::thread::sleep(RETRY);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_says_new_since_it_was_read_is_heard() {
+    fn what_the_file_says_new_since_it_was_read_is_noticed() {
         let folder = std::env::temp_dir().join(format!("penstock-watch-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("made");
         let secret = folder.join("secret");
@@ -538,7 +538,7 @@ primary = 1
             record_bytes_max: 1 << 20,
             frame_bytes_max: 1 << 20,
         };
-        let (plans, heard) = flume::unbounded();
+        let (plans, received) = flume::unbounded();
         let deliver: Deliver = Arc::new(move |delivery| match delivery {
             Delivery::Plan(plan, _) => plans.send(plan).expect("it is waited for"),
             Delivery::Link(..) => panic!("there is no other node"),
@@ -562,12 +562,12 @@ primary = 1
             leases,
             reread.clone(),
         );
-        let plan = heard.recv_timeout(PATIENCE).expect("it goes on");
+        let plan = received.recv_timeout(PATIENCE).expect("it goes on");
         assert_eq!(plan.partitions[0].generation, 2);
         // A reload reads the file anew, even if its text is unchanged.
-        assert!(heard.try_recv().is_err());
+        assert!(received.try_recv().is_err());
         reread.ask();
-        let plan = heard.recv_timeout(PATIENCE).expect("it was asked for");
+        let plan = received.recv_timeout(PATIENCE).expect("it was asked for");
         assert_eq!(plan.partitions[0].generation, 2);
         drop(dialing.map_err(|(action, error)| panic!("{action}: {error}")));
         std::fs::remove_dir_all(&folder).expect("removed");

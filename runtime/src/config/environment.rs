@@ -301,9 +301,10 @@ mod tests {
             assert_eq!(OPTIONS[value.index].name, "shards");
             assert!(value.is_of_file && value.text == "2");
         }
-        let told = |variables: &[(&str, &str)]| read(variables).map(drop).expect_err("refused");
+        let refusal_of =
+            |variables: &[(&str, &str)]| read(variables).map(drop).expect_err("refused");
         assert_eq!(
-            told(&[file, ("PENSTOCK_SHARDS", "2")]),
+            refusal_of(&[file, ("PENSTOCK_SHARDS", "2")]),
             "environment PENSTOCK_SHARDS and PENSTOCK_SHARDS_FILE: both are given; take one of \
              them away"
         );
@@ -314,11 +315,11 @@ mod tests {
         ] {
             fs::write(&path, bytes).expect("written");
             let expected = format!("environment PENSTOCK_SHARDS_FILE: {name}: {cause}");
-            assert_eq!(told(&[file]), expected);
+            assert_eq!(refusal_of(&[file]), expected);
         }
         fs::remove_dir_all(&folder).expect("removed");
-        assert!(told(&[file]).contains(&format!("{name}: cannot be read: ")));
-        assert!(told(&[("PENSTOCK_SHARDS_FILE", "/")]).ends_with("/: it is no file"));
+        assert!(refusal_of(&[file]).contains(&format!("{name}: cannot be read: ")));
+        assert!(refusal_of(&[("PENSTOCK_SHARDS_FILE", "/")]).ends_with("/: it is no file"));
     }
 
     #[test]
@@ -348,8 +349,8 @@ mod tests {
             ("PENSTOCK_TCP", "x"),
             ("PENSTOCK_LISTEN_ADDR", "x"),
         ] {
-            let told = read(&[(name, text)]).map(drop).expect_err("refused");
-            assert!(told.contains("no such option"), "{told}");
+            let message = read(&[(name, text)]).map(drop).expect_err("refused");
+            assert!(message.contains("no such option"), "{message}");
             assert!(service_links(&pairs(&[(name, text)])).is_empty());
         }
         for option in OPTIONS {
@@ -361,13 +362,13 @@ mod tests {
 
     #[test]
     fn an_option_that_is_a_path_has_no_second_form_and_no_two_variables_are_one() {
-        let told = |name| read(&[(name, "/x")]).map(drop).expect_err("refused");
+        let refusal_of = |name| read(&[(name, "/x")]).map(drop).expect_err("refused");
         assert_eq!(
-            told("PENSTOCK_TLS_KEY_FILE"),
+            refusal_of("PENSTOCK_TLS_KEY_FILE"),
             "environment PENSTOCK_TLS_KEY_FILE: no such option; PENSTOCK_TLS_KEY names the file \
              itself"
         );
-        assert!(told("PENSTOCK_USERS_FILE").contains("PENSTOCK_USERS names"));
+        assert!(refusal_of("PENSTOCK_USERS_FILE").contains("PENSTOCK_USERS names"));
         for name in ["PENSTOCK_LOG_FILE", "PENSTOCK_ADMIN_TOKEN_FILE"] {
             let given = read(&[(name, "/x")]).expect("an option of its own");
             assert!(given[0].text == "/x" && !given[0].is_of_file, "{name}");

@@ -220,16 +220,16 @@ mod tests {
                         }
                         Err(refused) => {
                             assert!(!is_safe && bits & 4 == 0, "{listener:?} {bits}");
-                            let told = refused.to_string();
-                            assert!(told.contains("--insecure") && !told.contains('\n'));
-                            assert_eq!(told.contains("--cluster-tls-cert"), is_link);
+                            let message = refused.to_string();
+                            assert!(message.contains("--insecure") && !message.contains('\n'));
+                            assert_eq!(message.contains("--cluster-tls-cert"), is_link);
                             if !is_link {
-                                assert_eq!(told.contains("TLS (--tls-cert"), bits & 1 == 0);
+                                assert_eq!(message.contains("TLS (--tls-cert"), bits & 1 == 0);
                                 let proof = match listener {
                                     Listener::Admin => "a token (--admin-token-file)",
                                     _ => "users (--users)",
                                 };
-                                assert_eq!(told.contains(proof), bits & 2 == 0, "{told}");
+                                assert_eq!(message.contains(proof), bits & 2 == 0, "{message}");
                             }
                         }
                     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_open_is_told_and_the_first_that_must_not_be_is_named() {
+    fn all_that_is_open_is_reported_and_the_first_that_must_not_be_is_named() {
         let at = |text: &str| text.parse().expect("an address");
         let listeners = [
             (Listener::Clients, at("127.0.0.1:1")),
@@ -247,8 +247,8 @@ mod tests {
             (Listener::Admin, at("0.0.0.0:3")),
         ];
         let exposed = judge(&listeners, protection(4)).expect("it is their network");
-        let told: Vec<String> = exposed.iter().map(Exposed::to_string).collect();
-        assert_eq!(told, ["resp_listen 10.0.0.1:2", "admin_listen 0.0.0.0:3"]);
+        let lines: Vec<String> = exposed.iter().map(Exposed::to_string).collect();
+        assert_eq!(lines, ["resp_listen 10.0.0.1:2", "admin_listen 0.0.0.0:3"]);
         let without = Protection {
             has_admin_proof: false,
             ..protection(3)

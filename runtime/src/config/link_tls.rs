@@ -45,21 +45,21 @@ mod tests {
     #[test]
     fn three_files_go_together_and_belong_to_a_node_of_a_cluster() {
         for files in 0..8 {
-            let told = link_tls_conflict(&config(files));
-            assert_eq!(told.is_none(), files == 0 || files == 7, "{files}");
+            let conflict = link_tls_conflict(&config(files));
+            assert_eq!(conflict.is_none(), files == 0 || files == 7, "{files}");
         }
         let alone = Config {
             cluster: None,
             ..config(7)
         };
-        let told = link_tls_conflict(&alone).expect("it has no links");
-        assert!(told.1.contains("give cluster, too"), "{told:?}");
+        let conflict = link_tls_conflict(&alone).expect("it has no links");
+        assert!(conflict.1.contains("give cluster, too"), "{conflict:?}");
         let optional = Config {
             cluster_tls_optional: true,
             ..config(0)
         };
-        let told = link_tls_conflict(&optional).expect("it has no TLS");
-        assert_eq!(told.0, "cluster_tls_optional");
+        let conflict = link_tls_conflict(&optional).expect("it has no TLS");
+        assert_eq!(conflict.0, "cluster_tls_optional");
     }
 
     #[test]
@@ -77,8 +77,8 @@ mod tests {
                 insecure: true,
                 ..open
             };
-            let told = exposed(&insecure, links).expect("somebody has said so");
-            assert_eq!(told.len(), 1);
+            let allowed = exposed(&insecure, links).expect("somebody has said so");
+            assert_eq!(allowed.len(), 1);
         }
     }
 }

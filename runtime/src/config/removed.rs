@@ -84,12 +84,12 @@ mod tests {
             assert_eq!(flag, format!("--{written}: the option is gone: {instead}"));
             for end in ["", "_FILE"] {
                 let variable = format!("{ENVIRONMENT_PREFIX}{}{end}", name.to_uppercase());
-                let told = refusal(&Sources {
+                let message = refusal(&Sources {
                     environment: vec![(variable.clone(), "2".into())],
                     ..Sources::default()
                 });
                 let expected = format!("environment {variable}: the option is gone: {instead}");
-                assert_eq!(told, expected);
+                assert_eq!(message, expected);
             }
         }
     }

@@ -493,9 +493,9 @@ mod tests {
         assert_eq!(settings.origin("shards"), Some(Origin::EnvironmentFile));
         assert!(settings.explain().contains("PENSTOCK_SHARDS_FILE"));
         assert_eq!(with("2", &[("shards", "1")]).unwrap().config.shards, 1);
-        let told = with("two", &[]).unwrap_err().to_string();
+        let message = with("two", &[]).unwrap_err().to_string();
         let begin = "PENSTOCK_SHARDS_FILE = \"two\": allowed is";
-        assert!(told.starts_with(begin), "{told}");
+        assert!(message.starts_with(begin), "{message}");
     }
 
     #[test]
@@ -520,16 +520,16 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_adds_to_the_environment_is_told_in_one_line() {
+    fn what_kubernetes_adds_to_the_environment_is_reported_in_one_line() {
         let links = [
             ("PENSTOCK_PORT_7411_TCP", "tcp://10.0.0.1:7411"),
             ("PENSTOCK_PORT", "tcp://10.0.0.1:7411"),
             ("PENSTOCK_SERVICE_HOST", "10.0.0.1"),
         ];
-        let told = resolve(&[], &links, "").unwrap().passed_over();
-        let told = told.expect("three");
-        assert!(told.starts_with("environment PENSTOCK_PORT and 2 others: passed over"));
-        assert!(told.contains("enableServiceLinks: false") && !told.contains('\n'));
+        let line = resolve(&[], &links, "").unwrap().passed_over();
+        let line = line.expect("three");
+        assert!(line.starts_with("environment PENSTOCK_PORT and 2 others: passed over"));
+        assert!(line.contains("enableServiceLinks: false") && !line.contains('\n'));
         assert_eq!(resolve(&[], &[], "").unwrap().passed_over(), None);
     }
 
@@ -612,8 +612,8 @@ mod tests {
                 "needs etcd_ca",
             ),
         ] {
-            let told = refusal(flags, &[], "");
-            assert!(told.contains(named), "{told}");
+            let message = refusal(flags, &[], "");
+            assert!(message.contains(named), "{message}");
         }
     }
 
@@ -656,8 +656,8 @@ mod tests {
             ("127.0.0.1:7412", "admin_listen = 127.0.0.1:7412"),
             ("10.0.0.1:7413", "--insecure"),
         ] {
-            let told = refusal(&[("resp_listen", address)], &[], "");
-            assert!(told.contains(cause), "{told}");
+            let message = refusal(&[("resp_listen", address)], &[], "");
+            assert!(message.contains(cause), "{message}");
         }
         let shards = [("shard_ports", "7413"), ("shards", "2")];
         assert!(refusal(&shards, &[], "").contains("resp_listen"));

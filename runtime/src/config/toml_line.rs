@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unclosed_string_is_told_on_the_line_of_its_quote() {
+    fn an_unclosed_string_is_reported_on_the_line_of_its_quote() {
         for text in [
             "a = 1\nb = \"x\nc = 3\n",
             "a = 1\nb = 'x\nc = 3\n",
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn another_error_is_told_where_it_stands() {
+    fn another_error_is_reported_where_it_stands() {
         for (text, at) in [
             ("a = 1\n= 3", 2),
             ("a =\nb = 1", 1),

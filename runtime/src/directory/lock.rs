@@ -26,7 +26,7 @@ use crate::system::file_lock::{
 
 pub(super) const LOCK: &str = "LOCK";
 /// How long a process holds LOCK that only looks whether somebody does, at most.
-const LOOK: Duration = Duration::from_millis(20);
+const PROBE_HOLD: Duration = Duration::from_millis(20);
 
 /// A lock that is held for as long as this lives.
 #[derive(Debug)]
@@ -148,9 +148,9 @@ impl DirectoryLock {
     fn check_file(&self) -> Result<Standing, LockFault> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let name = self.name();
-        let look_at = |error| unknown(&name, "look at", error);
+        let unchecked = |error| unknown(&name, "look at", error);
         if let Some(file) = &*held
-            && is_at(file, &name).map_err(look_at)?
+            && is_at(file, &name).map_err(unchecked)?
         {
             return Ok(Standing::Held);
         }
@@ -164,7 +164,7 @@ impl DirectoryLock {
                     return Err(LockFault::Lost(Loss::Taken { path, pid }));
                 }
                 // An older build may only have looked whether somebody is there.
-                Err(DirectoryError::Locked { .. }) => std::thread::sleep(LOOK),
+                Err(DirectoryError::Locked { .. }) => std::thread::sleep(PROBE_HOLD),
                 Err(error) => return Err(LockFault::Unknown(error)),
             }
         }

@@ -46,7 +46,7 @@ impl LockWatch {
         let loss = LockLoss::default();
         let (stop, stopped) = flume::bounded::<()>(0);
         let lock = Arc::clone(directory.lock());
-        let (identity, told) = (directory.identity().clone(), loss.clone());
+        let (identity, noted) = (directory.identity().clone(), loss.clone());
         let thread = std::thread::Builder::new()
             .name("penstock-lock".into())
             .spawn(move || {
@@ -54,7 +54,7 @@ impl LockWatch {
                 while stopped.recv_timeout(CHECK_EVERY) == Err(flume::RecvTimeoutError::Timeout) {
                     if let Err(text) = check(&lock, &identity, &mut lately) {
                         error!("{text}");
-                        let _ = told.0.set(text);
+                        let _ = noted.0.set(text);
                         return;
                     }
                 }

@@ -157,7 +157,7 @@ impl Directory {
     /// # Errors
     /// As for [`Directory::open`].
     pub fn inspect(path: &Path) -> Result<Self, DirectoryError> {
-        Self::look_at(path, |path| DirectoryLock::take_to_read(path).map(Some))
+        Self::open_existing(path, |path| DirectoryLock::take_to_read(path).map(Some))
     }
 
     /// Opens the directory of a stopped server to change what stands in it: as
@@ -166,7 +166,7 @@ impl Directory {
     /// # Errors
     /// As for [`Directory::open`].
     pub fn repair(path: &Path) -> Result<Self, DirectoryError> {
-        Self::look_at(path, |path| DirectoryLock::take(path).map(Some))
+        Self::open_existing(path, |path| DirectoryLock::take(path).map(Some))
     }
 
     /// Opens the directory of a stopped server whose IDENTITY is damaged, with the one that its
@@ -182,7 +182,7 @@ impl Directory {
                 cause,
             })
         };
-        Self::look_with(path, |path| DirectoryLock::take(path).map(Some), prove)
+        Self::open_existing_with(path, |path| DirectoryLock::take(path).map(Some), prove)
     }
 
     /// Looks at the directory of a server that runs: takes no lock. What its files hold changes
@@ -191,28 +191,28 @@ impl Directory {
     /// # Errors
     /// As for [`Directory::open`].
     pub fn beside(path: &Path) -> Result<Self, DirectoryError> {
-        Self::look_at(path, |_| Ok(None))
+        Self::open_existing(path, |_| Ok(None))
     }
 
-    fn look_at(
+    fn open_existing(
         path: &Path,
         lock: impl FnOnce(&Path) -> Result<Option<DirectoryLock>, DirectoryError>,
     ) -> Result<Self, DirectoryError> {
         let read = |_: &Segments| {
             read_identity(path)?.ok_or_else(|| DirectoryError::Empty { path: path.into() })
         };
-        Self::look_with(path, lock, read)
+        Self::open_existing_with(path, lock, read)
     }
 
-    fn look_with(
+    fn open_existing_with(
         path: &Path,
         lock: impl FnOnce(&Path) -> Result<Option<DirectoryLock>, DirectoryError>,
         identify: impl FnOnce(&Segments) -> Result<Identity, DirectoryError>,
     ) -> Result<Self, DirectoryError> {
-        Self::looked_at(path, lock, identify).map_err(|error| error.of(path))
+        Self::identified(path, lock, identify).map_err(|error| error.of(path))
     }
 
-    fn looked_at(
+    fn identified(
         path: &Path,
         lock: impl FnOnce(&Path) -> Result<Option<DirectoryLock>, DirectoryError>,
         identify: impl FnOnce(&Segments) -> Result<Identity, DirectoryError>,

@@ -83,7 +83,7 @@ impl SnapshotFolder {
             let reader = SnapshotReader::open(read, bytes);
             let end = reader
                 .ok()
-                .and_then(|reader| ProvenEnd::told_by(owner, name, &reader));
+                .and_then(|reader| ProvenEnd::of_snapshot(owner, name, &reader));
             ends.extend(end.map(|end| (name.log_id, end)));
         }
         Ok(ends)

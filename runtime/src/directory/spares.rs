@@ -400,8 +400,8 @@ impl Helper {
     fn serve_first(&mut self) -> Option<Instant> {
         if let Some(damage) = &self.damage {
             let waiting = self.wanted.drain(..).map(|wanted| wanted.deliver);
-            let told = waiting.chain(self.served.drain(..));
-            told.for_each(|deliver| deliver(SpareOutcome::Damaged(damage.clone())));
+            let deliveries = waiting.chain(self.served.drain(..));
+            deliveries.for_each(|deliver| deliver(SpareOutcome::Damaged(damage.clone())));
             return None;
         }
         if self.ready.is_empty() || self.wanted.is_empty() {

@@ -415,17 +415,21 @@ mod tests {
 
     #[test]
     fn demanded_rings_that_do_not_fit_are_refused_with_the_limit_and_what_would_do() {
-        let told = setup(IoMode::Uring, 8, 64).expect_err("they do not fit");
+        let message = setup(IoMode::Uring, 8, 64).expect_err("they do not fit");
         let (left, least) = (
             64 * KIB,
             8 * LADDER[6].charge(Charges::RingsAndBuffers, true),
         );
-        assert!(told.starts_with("--io uring: "), "{told}");
+        assert!(message.starts_with("--io uring: "), "{message}");
         assert!(
-            told.contains(&format!("leaves {left} bytes")) && told.contains(&least.to_string()),
-            "{told}"
+            message.contains(&format!("leaves {left} bytes"))
+                && message.contains(&least.to_string()),
+            "{message}"
         );
-        assert!(told.contains("--io auto") && !told.contains('\n'), "{told}");
+        assert!(
+            message.contains("--io auto") && !message.contains('\n'),
+            "{message}"
+        );
         let plan = setup(IoMode::Uring, 8, 256).expect("small rings are rings");
         assert_eq!(plan.setup, Some(LADDER[6]));
     }

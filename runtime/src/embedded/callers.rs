@@ -28,7 +28,7 @@ impl Network for Callers<'_> {
         assert!(sessions.is_empty(), "frames are whole and taken at once");
     }
 
-    fn look(&mut self, sessions: &mut Vec<SessionId>) {
+    fn probe_peers(&mut self, sessions: &mut Vec<SessionId>) {
         assert!(sessions.is_empty(), "nobody takes replies slowly here");
     }
 
@@ -43,8 +43,8 @@ impl Network for Callers<'_> {
         assert!(audited.is_empty(), "nobody reads an audit log here");
     }
 
-    fn report_links(&mut self, told: &mut Vec<String>) {
-        assert!(told.is_empty(), "there is no other node");
+    fn report_links(&mut self, notices: &mut Vec<String>) {
+        assert!(notices.is_empty(), "there is no other node");
     }
 
     fn keep_diverged(&mut self, records: &mut Vec<(PartitionId, Vec<u8>)>) {

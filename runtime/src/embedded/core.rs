@@ -91,7 +91,7 @@ impl Core {
         let for_spares = Arc::clone(mailbox);
         let mut engine = start
             .open(Arc::new(move |outcome| {
-                for_spares.tell(Letter::Spare(outcome));
+                for_spares.post(Letter::Spare(outcome));
             }))?
             .engine;
         // Where the threads of an embedding process run is the user's to say.

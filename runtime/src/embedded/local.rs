@@ -164,7 +164,12 @@ impl Local {
     ) -> Result<Option<R>, ClientError> {
         self.refuse_if_failed()?;
         let now = self.watch.now();
-        if let Some(found) = self.engine.shard.execution_mut().look(now, self.level, key) {
+        if let Some(found) = self
+            .engine
+            .shard
+            .execution_mut()
+            .get_at_once(now, self.level, key)
+        {
             let shown = found.map(|(value, version)| read(value, version));
             self.call_ends(now);
             return Ok(shown);

@@ -137,7 +137,7 @@ impl Mailbox {
     }
 
     /// Sends a letter that is no call. The letter is dropped if the shard is gone.
-    pub(super) fn tell(&self, letter: Letter) {
+    pub(super) fn post(&self, letter: Letter) {
         let _ = self.letters.send(letter);
         self.doorbell.ring();
     }
@@ -154,7 +154,7 @@ impl Mailbox {
         if let Some(all) = self.all.get() {
             for (to, mail) in mail.drain(..) {
                 if let Some(mailbox) = all[usize::from(to)].upgrade() {
-                    mailbox.tell(Letter::Mail(mail));
+                    mailbox.post(Letter::Mail(mail));
                 }
             }
         }

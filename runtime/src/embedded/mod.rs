@@ -113,11 +113,11 @@ impl Penstock {
         let node = Node::open(config, 1, Bound::Data, |_| {})?;
         let frame_bytes_max = usize::try_from(node.config.frame_bytes_max).unwrap_or(usize::MAX);
         let value_bytes_max = node.config.value_bytes_max;
-        let (tell, opened) = flume::unbounded();
+        let (report, opened) = flume::unbounded();
         let (mut mailboxes, mut threads) = (Vec::new(), Vec::new());
         let mut outcome = Ok(());
         for shard in 0..node.shards() {
-            match start_shard(&node, shard, &options, tell.clone()) {
+            match start_shard(&node, shard, &options, report.clone()) {
                 Ok((mailbox, thread)) => {
                     mailboxes.push(mailbox);
                     threads.push(thread);
@@ -128,7 +128,7 @@ impl Penstock {
                 }
             }
         }
-        drop(tell);
+        drop(report);
         for mailbox in &mailboxes {
             mailbox.introduce(&mailboxes);
         }
@@ -364,7 +364,7 @@ impl Store {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Running { threads, node }) = running.take() {
             for mailbox in &self.mailboxes {
-                mailbox.tell(Letter::Stop);
+                mailbox.post(Letter::Stop);
             }
             for thread in threads {
                 if thread.join().is_err() {

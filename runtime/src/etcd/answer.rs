@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn what_is_not_etcds_is_shown_with_its_first_words() {
         let page = b"<html>\n<head><title>502 Bad Gateway</title></head>\n<body>nginx</body>";
-        let told = read_range(502, page).expect_err("a page").to_string();
+        let message = read_range(502, page).expect_err("a page").to_string();
         let expected = "what answers (status 502) is not etcd's JSON gateway: \
             \"<html> <head><title>502 Bad Gateway</title></head> <body>ngi...\"";
-        assert_eq!(told, expected);
+        assert_eq!(message, expected);
         for body in [
             &b""[..],
             b"{}",

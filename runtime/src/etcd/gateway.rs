@@ -146,21 +146,21 @@ impl Gateway {
         let (Some(user), Some(file)) = (&self.access.user, &self.access.secret_file) else {
             return Ok(());
         };
-        let told = |cause: String| format!("the login of {user:?}: {cause}");
+        let named = |cause: String| format!("the login of {user:?}: {cause}");
         let password = read_private(file, FILE_BYTES_MAX).map(Zeroizing::new);
-        let password = password.map_err(|it| (true, told(it.to_string())))?;
+        let password = password.map_err(|it| (true, named(it.to_string())))?;
         let password = std::str::from_utf8(&password);
-        let password = password.map_err(|_| (true, told("the password is no text".into())))?;
+        let password = password.map_err(|_| (true, named("the password is no text".into())))?;
         let password = password.trim_end_matches(['\r', '\n']);
         let request = Zeroizing::new(login_request(user, password));
         let answer = self.call(endpoint, "auth/authenticate", &request);
-        let (status, body) = answer.map_err(|cause| (false, told(cause)))?;
+        let (status, body) = answer.map_err(|cause| (false, named(cause)))?;
         match read_login(status, &body) {
             Ok(token) => self.token = Some(token),
             Err(error) if is_login_off(&error) => {}
             Err(error) => {
                 let (is_definite, cause) = judged(&error, true);
-                return Err((is_definite, told(cause)));
+                return Err((is_definite, named(cause)));
             }
         }
         Ok(())
@@ -173,18 +173,18 @@ impl Gateway {
         if let Some(token) = &self.token {
             asked = asked.header("Authorization", token);
         }
-        let told = |error: ureq::Error| match error {
+        let cause_of = |error: ureq::Error| match error {
             ureq::Error::Timeout(_) => format!("no answer in {} ms", CALL.as_millis()),
             ureq::Error::BodyExceedsLimit(_) => {
                 format!("the answer has more than {BODY_BYTES_MAX} bytes")
             }
             other => other.to_string(),
         };
-        let mut answer = asked.send(request).map_err(told)?;
+        let mut answer = asked.send(request).map_err(cause_of)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config();
         let body = body.limit(BODY_BYTES_MAX as u64).read_to_vec();
-        Ok((status, body.map_err(told)?))
+        Ok((status, body.map_err(cause_of)?))
     }
 }
 
@@ -215,24 +215,24 @@ fn tls(access: &EtcdAccess) -> Result<TlsConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(provider);
     if let Some(path) = &access.ca {
-        let told = |cause: String| format!("etcd_ca: {}: {cause}", path.display());
-        let pem = std::fs::read(path).map_err(|it| told(format!("cannot be read: {it}")))?;
-        let roots = certificates(&pem).map_err(told)?;
+        let named = |cause: String| format!("etcd_ca: {}: {cause}", path.display());
+        let pem = std::fs::read(path).map_err(|it| named(format!("cannot be read: {it}")))?;
+        let roots = certificates(&pem).map_err(named)?;
         tls = tls.root_certs(RootCerts::new_with_certs(&roots));
     }
     if let (Some(chain), Some(key)) = (&access.cert, &access.key) {
-        let told = |cause: String| format!("etcd_cert: {}: {cause}", chain.display());
-        let pem = std::fs::read(chain).map_err(|it| told(format!("cannot be read: {it}")))?;
-        let chain = certificates(&pem).map_err(told)?;
-        let told = |cause: String| format!("etcd_key: {}: {cause}", key.display());
-        let pem = read_private(key, FILE_BYTES_MAX).map_err(|it| told(it.cause()))?;
+        let named = |cause: String| format!("etcd_cert: {}: {cause}", chain.display());
+        let pem = std::fs::read(chain).map_err(|it| named(format!("cannot be read: {it}")))?;
+        let chain = certificates(&pem).map_err(named)?;
+        let named = |cause: String| format!("etcd_key: {}: {cause}", key.display());
+        let pem = read_private(key, FILE_BYTES_MAX).map_err(|it| named(it.cause()))?;
         let key = parse_pem(&pem).find_map(|item| match item {
             Ok(PemItem::PrivateKey(key)) => Some(key),
             _ => None,
         });
         let key = key.ok_or_else(|| {
             let known = encoding_fault(&pem).or_else(|| key_fault(&pem));
-            told(known.unwrap_or("there is no private key in PEM").into())
+            named(known.unwrap_or("there is no private key in PEM").into())
         })?;
         tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
     }

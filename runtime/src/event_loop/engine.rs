@@ -238,7 +238,7 @@ impl Engine {
         let Some(bound) = &self.helpers.memory else {
             return;
         };
-        bound.tell(self.number, self.shard.store().data().usage().memory_bytes);
+        bound.note_held(self.number, self.shard.store().data().usage().memory_bytes);
         let mut bytes = bound.share();
         self.shard
             .step(now, Event::MemoryBound { bytes }, &mut self.outbox);
@@ -282,12 +282,12 @@ impl Engine {
             let text = &self
                 .publisher
                 .info(now, (session, request_id), &self.shard, memory);
-            let told = Event::Info {
+            let event = Event::Info {
                 session,
                 request_id,
                 text,
             };
-            self.shard.step(now, told, &mut self.outbox);
+            self.shard.step(now, event, &mut self.outbox);
         }
         is_asked
     }

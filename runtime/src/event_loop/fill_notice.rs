@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_share_is_told_once_and_again_when_it_was_well_below() {
+    fn each_share_is_reported_once_and_again_when_it_was_well_below() {
         let mut notice = FillNotice::default();
         let mut notices = |percents: &[u64]| -> Vec<u64> {
             let fills = percents.iter().map(|&counting_bytes| Fill {

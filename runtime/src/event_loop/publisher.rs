@@ -11,7 +11,7 @@ use super::shard_thread::ThreadFigures;
 use crate::disk::DiskCounters;
 use crate::disk::arena::Arena;
 use crate::stats::{
-    ChangesTold, Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats,
+    ChangesReport, Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats,
 };
 use crate::system::huge_pages::prefaulted_bytes;
 use crate::system::memory::{MemoryBound, resident_bytes};
@@ -19,7 +19,7 @@ use crate::system::memory::{MemoryBound, resident_bytes};
 /// How often the numbers are published while the shard is busy.
 const PUBLISH_US: u64 = 10_000;
 /// How often what is known of the cluster is.
-const LOOK_AROUND_US: u64 = 50_000;
+const CLUSTER_EVERY_US: u64 = 50_000;
 /// How old they may become when it is busy no more.
 const STALE_US_MAX: u64 = 100_000;
 /// An idle loop still makes a turn this often, so a loop that hangs shows.
@@ -57,7 +57,7 @@ pub(crate) struct Publisher {
     /// The turn that was published last.
     published_turn: u64,
     /// What is published of the cluster takes a look at every partition: less often.
-    looked_around_us: u64,
+    cluster_published_us: u64,
     replication: ReplicationStatus,
     /// How many flushes it knows of.
     flushes: u64,
@@ -72,7 +72,7 @@ impl Publisher {
             turns: 0,
             published_us: 0,
             published_turn: 0,
-            looked_around_us: 0,
+            cluster_published_us: 0,
             replication: ReplicationStatus::default(),
             flushes: 0,
         }
@@ -97,7 +97,7 @@ impl Publisher {
 
     /// When a turn is due at the latest, for the sake of those who read the numbers.
     pub(super) fn deadline_us(&self, is_linked: bool) -> u64 {
-        let is_known = !is_linked || self.looked_around_us == self.published_us;
+        let is_known = !is_linked || self.cluster_published_us == self.published_us;
         let patience_us = match self.published_turn == self.turns && is_known {
             true => HEARTBEAT_US,
             false => STALE_US_MAX,
@@ -170,7 +170,7 @@ impl Publisher {
             shard.execution().stages(),
             rest,
         );
-        if is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US {
+        if is_asked || now.us >= self.cluster_published_us + CLUSTER_EVERY_US {
             self.publish_cluster(now, shard);
         }
     }
@@ -178,7 +178,7 @@ impl Publisher {
     /// Publishes what is known of the cluster, if there is one.
     pub(super) fn publish_cluster(&mut self, now: Now, shard: &mut Shard<Arena>) {
         if shard.execution().is_linked() {
-            self.looked_around_us = now.us;
+            self.cluster_published_us = now.us;
             shard
                 .execution_mut()
                 .write_replication(now, &mut self.replication);
@@ -200,17 +200,17 @@ impl Publisher {
         let log = shard
             .execution()
             .joint
-            .told_to(session, request_id)
+            .report_to(session, request_id)
             .map(|changes| LogEnd {
                 shard: self.number,
                 id: end.log_id,
                 durable_lsn: end.lsn.0,
                 segment: end.segment_sequence,
                 end_offset: end.end_offset,
-                changes: changes.map(|told| ChangesTold {
-                    open_changes: told.open,
-                    decided_changes: told.decided,
-                    is_held: told.is_held,
+                changes: changes.map(|reported| ChangesReport {
+                    open_changes: reported.open,
+                    decided_changes: reported.decided,
+                    is_held: reported.is_held,
                 }),
             });
         let memory = Memory {

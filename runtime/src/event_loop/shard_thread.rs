@@ -22,7 +22,7 @@ const SAMPLE_US: u64 = 5_000;
 /// programs, which are 0.7 ms on one CPU and up to 2.8 ms on many.
 const SHORT_SLICE_US: u32 = 400;
 /// Between two log lines about the core.
-const TOLD_US: u64 = 60_000_000;
+const REPORT_US: u64 = 60_000_000;
 
 /// What the numbers say of a thread at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) struct ShardThread {
     is_off_core: bool,
     waited_us: u64,
     next_us: u64,
-    tellable_us: u64,
+    report_due_us: u64,
 }
 
 /// The core of a thread, and where else it may run. Clones are of the same thread.
@@ -80,7 +80,7 @@ impl ShardThread {
             is_off_core: false,
             waited_us: 0,
             next_us: 0,
-            tellable_us: 0,
+            report_due_us: 0,
         }
     }
 
@@ -183,8 +183,8 @@ impl ShardThread {
             Cpu::Contended => self.is_off_core = anywhere.confine(home.thread),
             Cpu::Free => self.is_off_core = !core_affinity::set_for_current(core),
         }
-        if self.is_off_core && now_us >= self.tellable_us {
-            self.tellable_us = now_us + TOLD_US;
+        if self.is_off_core && now_us >= self.report_due_us {
+            self.report_due_us = now_us + REPORT_US;
             let (core, cpus) = (core.id, anywhere.len());
             info!(
                 shard,

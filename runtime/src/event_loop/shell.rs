@@ -70,10 +70,10 @@ impl<N: Network> Shell for EngineShell<'_, N> {
         self.network
     }
 
-    fn fail(&mut self, fatal: Fatal, told: &mut Vec<String>) -> Result<(), Turn> {
+    fn fail(&mut self, fatal: Fatal, notices: &mut Vec<String>) -> Result<(), Turn> {
         // What another node said of it comes first.
-        let told: String = told.drain(..).map(|told| format!("{told}; ")).collect();
-        let text = format!("{told}{fatal}");
+        let notices: String = notices.drain(..).map(|it| format!("{it}; ")).collect();
+        let text = format!("{notices}{fatal}");
         // A new start would not help a node that has gone back. Its exit code keeps a supervisor
         // from starting it again.
         Err(match fatal {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::system;
 
 /// Looks between two times of giving way; some microseconds.
-const LOOKS: u32 = 256;
+const PROBES: u32 = 256;
 /// Giving way for longer than this means that somebody else needs the CPU, not one of ours: a
 /// helper of the kernel that ends a write is gone sooner.
 const OTHERS_AFTER_US: u64 = 20;
@@ -108,8 +108,8 @@ impl Spin {
     /// Looks until something is seen, the time is over or the CPU is wanted; returns whether
     /// something was seen.
     #[inline]
-    pub(crate) fn watch(&self, mut look: impl FnMut() -> bool) -> bool {
-        if look() {
+    pub(crate) fn watch(&self, mut probe: impl FnMut() -> bool) -> bool {
+        if probe() {
             return true;
         }
         if !self.may_begin() {
@@ -117,8 +117,8 @@ impl Spin {
         }
         let began = Instant::now();
         loop {
-            for _ in 0..LOOKS {
-                if look() {
+            for _ in 0..PROBES {
+                if probe() {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -128,7 +128,7 @@ impl Spin {
                 return false;
             }
             if !self.give_way() {
-                return look();
+                return probe();
             }
         }
     }
@@ -159,12 +159,12 @@ mod tests {
     fn nothing_is_watched_while_the_cpu_is_wanted() {
         let spin = Spin::new(Duration::from_secs(3600));
         spin.quiet_until_us.store(u64::MAX, Ordering::Relaxed);
-        let mut looks = 0;
+        let mut probes = 0;
         let seen = spin.watch(|| {
-            looks += 1;
+            probes += 1;
             false
         });
-        assert_eq!((seen, looks), (false, 1));
+        assert_eq!((seen, probes), (false, 1));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::directory::room_share::RoomShare;
 use crate::directory::spares::{SpareHandle, SpareOutcome};
 
 /// How long after it was told that no segment can be made ready it is not told again.
-const LACK_TOLD_US: u64 = 60_000_000;
+const LACK_REPORT_US: u64 = 60_000_000;
 
 /// How long after a measurement of the fill the next one is due: so many microseconds, and more for
 /// each segment, whose bytes it sums up.
@@ -50,10 +50,10 @@ pub(crate) struct SegmentSupply {
     /// Segments to ask for yet that are to be ready soon rather than long; unknown before the first
     /// is.
     first_segments: Option<u8>,
-    is_lack_told: bool,
+    is_lack_reported: bool,
     /// What was told last is that what grows is answered FULL before a segment was refused.
     is_full_reported: bool,
-    lack_tellable_us: u64,
+    lack_report_due_us: u64,
 }
 
 impl SegmentSupply {
@@ -78,9 +78,9 @@ impl SegmentSupply {
             fill_due_us: 0,
             fill_notice: FillNotice::default(),
             first_segments: None,
-            is_lack_told: false,
+            is_lack_reported: false,
             is_full_reported: false,
-            lack_tellable_us: 0,
+            lack_report_due_us: 0,
         }
     }
 
@@ -162,9 +162,9 @@ impl SegmentSupply {
         is_full: bool,
         carried: impl Fn() -> String,
     ) -> Option<String> {
-        if is_full && !self.is_lack_told && now.us >= self.lack_tellable_us {
-            (self.is_lack_told, self.is_full_reported) = (true, true);
-            self.lack_tellable_us = now.us + LACK_TOLD_US;
+        if is_full && !self.is_lack_reported && now.us >= self.lack_report_due_us {
+            (self.is_lack_reported, self.is_full_reported) = (true, true);
+            self.lack_report_due_us = now.us + LACK_REPORT_US;
             return Some(format!(
                 "what grows is answered FULL: the disk or disk_bytes_max is used up but for what \
                  deletions and edits need{}",
@@ -173,7 +173,7 @@ impl SegmentSupply {
         }
         let ends = !is_full && self.is_full_reported;
         ends.then(|| {
-            (self.is_lack_told, self.is_full_reported) = (false, false);
+            (self.is_lack_reported, self.is_full_reported) = (false, false);
             "what grows is taken again".into()
         })
     }
@@ -232,14 +232,14 @@ impl SegmentSupply {
             _ => None,
         };
         let is_due = match lack {
-            Some(_) => now.us >= self.lack_tellable_us,
+            Some(_) => now.us >= self.lack_report_due_us,
             None => !is_full,
         };
-        (lack.is_some() != self.is_lack_told && is_due).then(|| {
-            self.is_lack_told = lack.is_some();
+        (lack.is_some() != self.is_lack_reported && is_due).then(|| {
+            self.is_lack_reported = lack.is_some();
             self.is_full_reported =
                 matches!(outcome, SpareOutcome::Refused { .. }) && lack.is_some();
-            self.lack_tellable_us = now.us + LACK_TOLD_US;
+            self.lack_report_due_us = now.us + LACK_REPORT_US;
             lack.unwrap_or_else(|| "what grows is taken again".into())
         })
     }

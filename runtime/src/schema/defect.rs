@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Defects that are told at once, at most.
-const TOLD_MAX: usize = 20;
+const SHOWN_MAX: usize = 20;
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,10 +69,10 @@ impl SchemaError {
 
 impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = self.defects.iter().take(TOLD_MAX).map(Defect::to_string);
-        let more = self.defects.len().saturating_sub(TOLD_MAX);
+        let shown = self.defects.iter().take(SHOWN_MAX).map(Defect::to_string);
+        let more = self.defects.len().saturating_sub(SHOWN_MAX);
         let more = (more > 0).then(|| format!("and {more} more"));
-        let lines: Vec<String> = self.text.iter().cloned().chain(told).chain(more).collect();
+        let lines: Vec<String> = self.text.iter().cloned().chain(shown).chain(more).collect();
         f.write_str(&lines.join("\n"))
     }
 }

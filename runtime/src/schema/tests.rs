@@ -92,7 +92,7 @@ fn a_run_of_buy_is_the_apply_that_its_text_says() {
 }
 
 #[test]
-fn what_a_server_tells_is_the_same_schema() {
+fn what_a_server_sends_is_the_same_schema() {
     let schema = shipped();
     let again = Schema::of_json(&schema.json()).expect("as it was written");
     assert_eq!(again.json(), schema.json());
@@ -141,16 +141,16 @@ fn instructions_take_fields_arguments_and_values() {
         "when s expires",
         "return s.n",
     ] {
-        if let Err(told) = schema(&with(instruction)) {
+        if let Err(refusal) = schema(&with(instruction)) {
             // 0 is no time, so q may be none.
-            assert!(instruction == "before q", "{instruction}: {told}");
+            assert!(instruction == "before q", "{instruction}: {refusal}");
         }
     }
 }
 
 #[test]
-fn each_wrong_instruction_is_told_with_its_place_and_value() {
-    for (instruction, told) in [
+fn each_wrong_instruction_is_refused_with_its_place_and_value() {
+    for (instruction, part) in [
         (
             "s.nn += 1",
             "a.toml:11:6: \"s.nn += 1\": found \"nn += 1\", allowed is a field of S: n, f",
@@ -212,7 +212,7 @@ fn each_wrong_instruction_is_told_with_its_place_and_value() {
         ("", "it ends where"),
     ] {
         let found = schema(&with(instruction)).expect_err(instruction);
-        assert!(found.contains(told), "{instruction}:\n{found}");
+        assert!(found.contains(part), "{instruction}:\n{found}");
         assert!(found.starts_with("a.toml:"), "{found}");
     }
 }
@@ -225,17 +225,17 @@ fn program(body: &str) -> String {
 }
 
 /// Each text is told so.
-fn all_told(cases: &[(String, &str)]) {
-    for (text, told) in cases {
+fn check_defects(cases: &[(String, &str)]) {
+    for (text, part) in cases {
         let found = schema(text).expect_err(text);
-        assert!(found.contains(told), "{text}\n{found}\nand not {told}");
+        assert!(found.contains(part), "{text}\n{found}\nand not {part}");
     }
 }
 
 #[test]
-fn each_wrong_layout_is_told_with_its_place_and_value() {
+fn each_wrong_layout_is_refused_with_its_place_and_value() {
     let layout = |fields: &str| format!("[layout.S]\nfields = [{fields}]\n");
-    all_told(&[
+    check_defects(&[
         (
             "x = 1".to_string(),
             "a.toml:1:1: \"x\": a file has tables [layout.NAME]",
@@ -297,9 +297,9 @@ fn each_wrong_layout_is_told_with_its_place_and_value() {
 }
 
 #[test]
-fn each_wrong_program_is_told_with_its_place_and_value() {
+fn each_wrong_program_is_refused_with_its_place_and_value() {
     let sound = SOUND;
-    all_told(&[
+    check_defects(&[
         (program("keys = [\"k\"]"), "program p has no instructions"),
         (
             program("instructions = [\"k exists\"]"),
@@ -383,34 +383,34 @@ fn each_wrong_program_is_told_with_its_place_and_value() {
 }
 
 #[test]
-fn names_are_of_all_files_together_and_all_defects_are_told() {
+fn names_are_of_all_files_together_and_all_defects_are_reported() {
     let one = "[layout.S]\nfields = [\"n:u32@0\"]\n[program.p]\nkeys = [\"s:S\"]\n\
                instructions = [\"s.n += 1\"]\n";
     let two = "[program.q]\nkeys = [\"s:S\"]\ninstructions = [\"s.n -= 1\", \"s.m = 1\"]\n\
                [program.p]\nkeys = [\"k\"]\ninstructions = [\"k del\"]\n[layout.S]\n\
                fields = [\"n:u32@0\"]";
-    let told = Schema::of_files(&files(&[one, two]))
+    let refusal = Schema::of_files(&files(&[one, two]))
         .expect_err("twice")
         .to_string();
     assert!(
-        told.contains("b.toml:4:10: another program has the name p"),
-        "{told}"
+        refusal.contains("b.toml:4:10: another program has the name p"),
+        "{refusal}"
     );
     assert!(
-        told.contains("b.toml:7:9: another layout has the name S"),
-        "{told}"
+        refusal.contains("b.toml:7:9: another layout has the name S"),
+        "{refusal}"
     );
     assert!(
-        told.contains("b.toml:3:32: \"s.m = 1\": found \"m = 1\""),
-        "{told}"
+        refusal.contains("b.toml:3:32: \"s.m = 1\": found \"m = 1\""),
+        "{refusal}"
     );
-    assert_eq!(told.lines().count(), 3);
+    assert_eq!(refusal.lines().count(), 3);
     // The defect of a layout is told once.
     let broken = one.replace("u32@0", "u33@0");
-    let told = Schema::of_files(&files(&[&broken]))
+    let refusal = Schema::of_files(&files(&[&broken]))
         .expect_err("a type")
         .to_string();
-    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!(refusal.lines().count(), 1, "{refusal}");
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn a_layout_grows_at_its_end_and_shrinks_or_moves_never() {
     assert_eq!(grown.check_growth(&before), Ok(()));
     assert_eq!(before.check_growth(&before), Ok(()));
     assert_eq!(Schema::default().check_growth(&before), Ok(()));
-    for (now, told) in [
+    for (now, part) in [
         (
             of("\"n:u32@0\""),
             "a.toml:1:9: layout S shrinks: field m is gone",
@@ -436,8 +436,8 @@ fn a_layout_grows_at_its_end_and_shrinks_or_moves_never() {
         ),
     ] {
         assert_eq!(
-            now.check_growth(&before).expect_err(told).to_string(),
-            told.replace("layout S moves", "a.toml:1:9: layout S moves")
+            now.check_growth(&before).expect_err(part).to_string(),
+            part.replace("layout S moves", "a.toml:1:9: layout S moves")
                 .replace(
                     "field m at 4 has",
                     "a.toml:1:9: layout S changes: field m at 4 has"
@@ -446,15 +446,18 @@ fn a_layout_grows_at_its_end_and_shrinks_or_moves_never() {
     }
     let gap = of("\"n:u32@0\", \"m:u32@8\"");
     let filled = of("\"n:u32@0\", \"x:u32@4\", \"m:u32@8\"");
-    let told = filled.check_growth(&gap).expect_err("a gap").to_string();
+    let message = filled.check_growth(&gap).expect_err("a gap").to_string();
     assert!(
-        told.contains("new field x at 4 stands within the 12 bytes"),
-        "{told}"
+        message.contains("new field x at 4 stands within the 12 bytes"),
+        "{message}"
     );
     let text = of("\"n:u32@0\", \"t:text@4\"");
     let longer = of("\"n:u32@0\", \"t:text@4\", \"o:u8@12\"");
-    let told = longer.check_growth(&text).expect_err("texts").to_string();
-    assert!(told.contains("texts stand behind its 12 bytes"), "{told}");
+    let message = longer.check_growth(&text).expect_err("texts").to_string();
+    assert!(
+        message.contains("texts stand behind its 12 bytes"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -493,8 +496,8 @@ fn no_text_makes_the_reader_fail_worse_than_by_a_defect() {
             let index = usize::try_from(seed >> 33).unwrap() % pieces.len();
             text.push_str(pieces[index]);
         }
-        if let Err(told) = schema(&text) {
-            assert!(told.starts_with("a.toml:"), "{text}\n{told}");
+        if let Err(refusal) = schema(&text) {
+            assert!(refusal.starts_with("a.toml:"), "{text}\n{refusal}");
         }
     }
 }

@@ -61,7 +61,7 @@ impl Audit {
     }
 
     /// Tells that something happened now. Never waits.
-    pub(crate) fn tell(&self, event: &str, fields: &[(&str, Field<'_>)]) {
+    pub(crate) fn report(&self, event: &str, fields: &[(&str, Field<'_>)]) {
         if let Some(Open { lines, .. }) = &self.0 {
             lines.push(|dropped| line(SystemTime::now(), event, fields, dropped).into_bytes());
         }
@@ -99,7 +99,7 @@ impl Audit {
                 "keyspace"
             }
         };
-        self.tell(event, &fields);
+        self.report(event, &fields);
     }
 
     /// So many lines are dropped before they were made.
@@ -192,14 +192,14 @@ mod tests {
         let (path, moved) = (directory.join("audit"), directory.join("audit.1"));
         let (audit, writer) = Audit::open(&path).expect("opened");
         for _ in 0..100 {
-            audit.tell("login", &[("user", Field::Text("ann"))]);
+            audit.report("login", &[("user", Field::Text("ann"))]);
         }
         while audit.counts().written < 100 {
             std::thread::yield_now();
         }
         std::fs::rename(&path, &moved).unwrap();
         assert_eq!(audit.reopen().expect("opened anew"), Some(path.as_path()));
-        audit.tell("stop", &[]);
+        audit.report("stop", &[]);
         drop(writer);
         let count = |path| std::fs::read_to_string(path).unwrap().lines().count();
         assert_eq!((count(&moved), count(&path)), (100, 1));
@@ -211,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_destination_nothing_is_told_or_counted() {
+    fn without_a_destination_nothing_is_reported_or_counted() {
         let audit = Audit::default();
-        audit.tell("login", &[]);
+        audit.report("login", &[]);
         assert!(!audit.is_open());
         assert_eq!(audit.counts(), LineCounts::default());
         assert_eq!(audit.reopen().expect("nothing to open"), None);

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::config::exposure::Exposed;
 use crate::directory::Progress;
 use crate::startup::clock_check::Time;
-use crate::system::lines::tell;
+use crate::system::lines::print_line;
 use crate::tls::ServedByPort;
 
 /// How often a start tells how far it has come.
@@ -55,9 +55,9 @@ pub(super) struct Conductor<'a> {
     gone: usize,
     is_stopping: bool,
     /// When the progress was told last.
-    told: Instant,
+    reported_at: Instant,
     /// When the files of the certificate were looked at last.
-    looked: Instant,
+    checked_at: Instant,
     /// When the clock was warned of last.
     warned: Option<Instant>,
 }
@@ -80,8 +80,8 @@ impl<'a> Conductor<'a> {
             stopped: 0,
             gone: 0,
             is_stopping: false,
-            told: Instant::now(),
-            looked: Instant::now(),
+            reported_at: Instant::now(),
+            checked_at: Instant::now(),
             warned: None,
         }
     }
@@ -121,7 +121,7 @@ impl<'a> Conductor<'a> {
                     text,
                     log_ms,
                 }) => {
-                    tell!("{:<12} {text}", format!("shard {shard}"));
+                    print_line!("{:<12} {text}", format!("shard {shard}"));
                     self.opened += 1;
                     self.log_ms = self.log_ms.max(log_ms);
                 }
@@ -139,13 +139,13 @@ impl<'a> Conductor<'a> {
                 Ok(Report::Stopped) => {
                     self.stopped += 1;
                     if self.stopped == self.cores.count() {
-                        self.cores.tell(|| Letter::Leave);
+                        self.cores.post(|| Letter::Leave);
                     }
                 }
                 Ok(Report::Gone) => {
                     self.gone += 1;
                     if self.gone == self.cores.count() {
-                        tell!("stopped      everything acknowledged is durable");
+                        print_line!("stopped      everything acknowledged is durable");
                         info!("stopped: everything acknowledged is durable");
                         return Ok(());
                     }
@@ -156,8 +156,8 @@ impl<'a> Conductor<'a> {
 
     /// Tells how far a start has come, once in a while.
     fn report_progress(&mut self) {
-        if self.opened < self.cores.count() && self.told.elapsed() >= PROGRESS_EVERY {
-            self.told = Instant::now();
+        if self.opened < self.cores.count() && self.reported_at.elapsed() >= PROGRESS_EVERY {
+            self.reported_at = Instant::now();
             let percent = self.start.progress.percent();
             info!(percent, "startup {percent} %");
             self.supervisor.starting(percent);
@@ -166,12 +166,12 @@ impl<'a> Conductor<'a> {
 
     /// Has certificates that were changed take effect.
     fn check_certificates(&mut self) {
-        if self.looked.elapsed() < CERTIFICATE_EVERY {
+        if self.checked_at.elapsed() < CERTIFICATE_EVERY {
             return;
         }
-        self.looked = Instant::now();
+        self.checked_at = Instant::now();
         for (_, tls) in self.start.tls.each() {
-            if let Some(change) = tls.look() {
+            if let Some(change) = tls.read_changed() {
                 change.log();
             }
         }
@@ -201,43 +201,43 @@ impl<'a> Conductor<'a> {
             open_to_anyone,
             io,
         } = &self.start;
-        tell!(
+        print_line!(
             "start        {} ms, {} bytes of segments and snapshots read",
             began.elapsed().as_millis(),
             progress.bytes()
         );
         let ports: Vec<String> = own_ports.iter().map(u16::to_string).collect();
-        tell!(
+        print_line!(
             "listening    {shared} (every shard), ports {} (one each)",
             ports.join(" ")
         );
         if let Some((resp, ports)) = resp {
             let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
             match ports.is_empty() {
-                true => tell!("resp         {resp} (clients of Redis)"),
-                false => tell!(
+                true => print_line!("resp         {resp} (clients of Redis)"),
+                false => print_line!(
                     "resp         {resp} (clients of Redis), ports {} (one core each)",
                     ports.join(" ")
                 ),
             }
         }
         if tls.clients.is_some() {
-            tell!("tls          1.3 alone, on the ports of clients");
+            print_line!("tls          1.3 alone, on the ports of clients");
         }
         if !open_to_anyone.is_empty() {
             let named: Vec<String> = open_to_anyone.iter().map(Exposed::to_string).collect();
             let named = named.join(", ");
-            tell!("insecure     whoever reaches these may use them: {named}");
+            print_line!("insecure     whoever reaches these may use them: {named}");
             warn!("insecure: whoever reaches these may use them: {named}");
         }
-        tell!(
+        print_line!(
             "acks         {} by default; interval loses at most {} ms",
             config.durability.name(),
             config.interval_ms
         );
         self.health.enter(Phase::Serving);
         self.supervisor.ready();
-        tell!("ready");
+        print_line!("ready");
         info!(
             version = env!("CARGO_PKG_VERSION"),
             shards = self.cores.count(),
@@ -255,8 +255,8 @@ impl<'a> Conductor<'a> {
         self.is_stopping = true;
         self.health.enter(Phase::Stopping);
         self.supervisor.stopping();
-        tell!("stopping     no more requests; making everything durable");
+        print_line!("stopping     no more requests; making everything durable");
         info!("stopping: no more requests; making everything durable");
-        self.cores.tell(|| Letter::Stop);
+        self.cores.post(|| Letter::Stop);
     }
 }

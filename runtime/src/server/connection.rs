@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     has_half_ended: Cell<bool>,
     pub(super) is_shut: Cell<bool>,
     /// When its peer was heard last.
-    heard_us: Cell<u64>,
+    received_us: Cell<u64>,
     /// It keeps no empty room. A new connection rests.
     is_resting: Cell<bool>,
     /// Its reader waits with room in its buffer, which `gives_up_reading` ends.
@@ -54,7 +54,7 @@ impl Connection {
             is_sending: Cell::new(false),
             has_half_ended: Cell::new(false),
             is_shut: Cell::new(false),
-            heard_us: Cell::new(0),
+            received_us: Cell::new(0),
             is_resting: Cell::new(true),
             waits_with_room: Cell::new(false),
             gives_up_reading: RefCell::default(),
@@ -86,8 +86,8 @@ impl Connection {
     }
 
     /// Its peer has sent something.
-    pub(super) fn is_heard(&self, now_us: u64) {
-        self.heard_us.set(now_us);
+    pub(super) fn note_received(&self, now_us: u64) {
+        self.received_us.set(now_us);
         self.is_resting.set(false);
     }
 
@@ -99,7 +99,7 @@ impl Connection {
     /// Rests from now on if nothing was heard for a while and nothing is being sent: its tasks give
     /// their buffers back.
     pub(super) fn rest_if_quiet(&self, now_us: u64) {
-        let is_quiet = now_us >= self.heard_us.get() + RESTS_AFTER_US;
+        let is_quiet = now_us >= self.received_us.get() + RESTS_AFTER_US;
         if self.is_resting.get() || !is_quiet || self.is_sending.get() {
             return;
         }

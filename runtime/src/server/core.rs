@@ -218,8 +218,8 @@ impl Core {
     /// So many bytes stand in the socket of a connection behind what was read.
     pub(crate) fn left_unread(&self, session: SessionId, bytes: u64) {
         let now = self.now();
-        let told = Event::Unread { session, bytes };
-        self.engine.borrow_mut().step(now, told);
+        let event = Event::Unread { session, bytes };
+        self.engine.borrow_mut().step(now, event);
     }
 
     pub(crate) fn received(&self, bytes: usize) {
@@ -447,11 +447,11 @@ impl Core {
             Turn::Dead => return None,
         }
         let outbox = &mut engine.outbox;
-        for session in std::mem::take(&mut outbox.looks) {
+        for session in std::mem::take(&mut outbox.probes) {
             if let Some(connection) = self.connection(session) {
                 let bytes = connection.unacknowledged_bytes();
-                let told = Event::Unacknowledged { session, bytes };
-                engine.shard.step(now, told, outbox);
+                let event = Event::Unacknowledged { session, bytes };
+                engine.shard.step(now, event, outbox);
             }
         }
         network.close(&mut outbox.close);

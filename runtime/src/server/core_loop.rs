@@ -48,14 +48,14 @@ use crate::disk::patiently;
 use crate::event_loop::shard_thread::ShardThread;
 use crate::startup::node::Opened;
 use crate::startup::room::ConnectionBound;
-use crate::system::lines::tell;
+use crate::system::lines::print_line;
 use crate::system::open_files;
 use crate::tls::{Peer, ServedTls};
 
 /// How often a start looks whether changes over several shards are finished, and how often it says
 /// that they are not.
 const RESUMING_PAUSE: Duration = Duration::from_millis(2);
-const RESUMING_TOLD: Duration = Duration::from_secs(1);
+const RESUMING_REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -254,13 +254,13 @@ struct Ports {
 
 /// Waits until the shard has finished what an earlier run decided of changes over several shards.
 async fn finish_changes(core: &Core) {
-    let mut tellable = Instant::now() + RESUMING_TOLD;
+    let mut report_due = Instant::now() + RESUMING_REPORT_EVERY;
     loop {
         let Some(why) = core.engine.borrow().shard.execution().joint.resuming() else {
             break;
         };
-        if Instant::now() >= tellable {
-            tellable = Instant::now() + RESUMING_TOLD;
+        if Instant::now() >= report_due {
+            report_due = Instant::now() + RESUMING_REPORT_EVERY;
             let shard = core.shard;
             warn!(
                 shard,
@@ -279,7 +279,9 @@ async fn finish_changes(core: &Core) {
         .resumed;
     if resumed > 0 {
         let shard = core.shard;
-        tell!("resumed      shard {shard}: {resumed} changes over several shards are finished");
+        print_line!(
+            "resumed      shard {shard}: {resumed} changes over several shards are finished"
+        );
         info!(
             shard,
             resumed, "shard {shard}: {resumed} changes over several shards finished"
@@ -418,8 +420,8 @@ impl Post {
             }
             Letter::Spare(outcome) => {
                 let now = core.now();
-                let told = core.engine.borrow_mut().take_spare(now, outcome);
-                if let Some(text) = told {
+                let answer = core.engine.borrow_mut().take_spare(now, outcome);
+                if let Some(text) = answer {
                     warn!(shard = core.shard, "{text}");
                 }
                 core.turn.set();
@@ -581,8 +583,8 @@ async fn accept(
                             "at most {max} connections are accepted ({reason}), and so many are \
                              open"
                         );
-                        let told = refusal(&why);
-                        monoio::spawn(turn_away(Rc::clone(&core), stream, told));
+                        let refusal_bytes = refusal(&why);
+                        monoio::spawn(turn_away(Rc::clone(&core), stream, refusal_bytes));
                     }
                     continue;
                 }
@@ -638,9 +640,9 @@ async fn serve_secured(
 
 /// Tells a connection why it is closed. What its client has sent is read first: a socket that is
 /// closed over unread bytes may take back what was written to it.
-async fn turn_away(core: Rc<Core>, mut stream: TcpStream, told: Vec<u8>) {
-    let told = async {
-        if stream.write_all(told).await.0.is_err() || stream.shutdown().await.is_err() {
+async fn turn_away(core: Rc<Core>, mut stream: TcpStream, answer: Vec<u8>) {
+    let answering = async {
+        if stream.write_all(answer).await.0.is_err() || stream.shutdown().await.is_err() {
             return;
         }
         let mut passed_over = vec![0; 4096];
@@ -652,7 +654,7 @@ async fn turn_away(core: Rc<Core>, mut stream: TcpStream, told: Vec<u8>) {
             }
         }
     };
-    let _ = monoio::time::timeout(TURNED_AWAY, told).await;
+    let _ = monoio::time::timeout(TURNED_AWAY, answering).await;
     core.turned_away.set(core.turned_away.get() - 1);
 }
 

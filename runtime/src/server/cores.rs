@@ -128,7 +128,7 @@ impl Cores {
     }
 
     /// Sends every core a letter.
-    pub(super) fn tell(&self, letter: impl Fn() -> Letter) {
+    pub(super) fn post(&self, letter: impl Fn() -> Letter) {
         for core in &self.outboxes {
             drop(core.send(letter()));
         }
@@ -146,8 +146,8 @@ impl Cores {
                 let nodes = Field::Number(file.nodes.len() as u64);
                 let (revision, by) = (Field::Number(file.revision), Field::Text(&file.changed.by));
                 let fields = [("nodes", nodes), ("revision", revision), ("changed_by", by)];
-                let told = if file.revision > 0 { 3 } else { 1 };
-                audit.tell("cluster", &fields[..told]);
+                let shown = if file.revision > 0 { 3 } else { 1 };
+                audit.report("cluster", &fields[..shown]);
                 for core in &outboxes {
                     drop(core.send(Letter::Plan(Arc::clone(&plan))));
                 }

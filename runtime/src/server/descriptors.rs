@@ -120,9 +120,9 @@ mod tests {
         assert_eq!(descriptors.refuse_waiting(listener, b"none is left"), 3);
         assert_eq!(descriptors.refuse_waiting(listener, b"none is left"), 0);
         for stream in &mut waiting {
-            let mut heard = String::new();
-            stream.read_to_string(&mut heard).expect("an end");
-            assert_eq!(heard, "none is left");
+            let mut received = String::new();
+            stream.read_to_string(&mut received).expect("an end");
+            assert_eq!(received, "none is left");
         }
         assert!(descriptors.spare.is_some_and(|it| it.as_raw_fd() > 2));
     }

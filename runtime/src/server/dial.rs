@@ -10,7 +10,7 @@ use super::error::{ServeError, system};
 use crate::cluster::plan::home::PlanPlace;
 use crate::cluster::{Deliver, Dialing, LinkTls, NodePlan, RelayParts, Reread};
 use crate::startup::node::{Node, OpenError};
-use crate::system::lines::tell;
+use crate::system::lines::print_line;
 use crate::tls::{ServedTls, TlsFiles};
 
 /// Reads the certificate for links, if there is one.
@@ -36,7 +36,7 @@ pub(super) fn open_link_tls(node: &Node) -> Result<Option<LinkTls>, ServeError> 
 pub(super) fn dial(
     node: &Node,
     (listener, tls): (TcpListener, Option<LinkTls>),
-    told: (Deliver, Option<RelayParts>),
+    parts: (Deliver, Option<RelayParts>),
     reread: Reread,
 ) -> Result<Dialing, ServeError> {
     let failed = |(action, error)| ServeError::from(OpenError::System { action, error });
@@ -48,7 +48,7 @@ pub(super) fn dial(
         .local_addr()
         .map_err(system("read the address of links"))?;
     let others = file.nodes.len() - 1;
-    tell!(
+    print_line!(
         "cluster      node {}, with {others} other{}, links on {address} {}",
         me.node,
         if others == 1 { "" } else { "s" },
@@ -74,7 +74,7 @@ pub(super) fn dial(
         (listener, tls),
         data,
         me,
-        told,
+        parts,
         node.lease_parts(),
         reread,
     )

@@ -129,11 +129,11 @@ fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut help = None;
     for line in text.lines() {
-        if let Some(told) = line.strip_prefix("# HELP ") {
-            help = told.split_once(' ');
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ');
         } else if let Some((name, kind)) = line
             .strip_prefix("# TYPE ")
-            .and_then(|told| told.split_once(' '))
+            .and_then(|rest| rest.split_once(' '))
         {
             let (ending, kind) = match kind {
                 "counter" => ("_total", "counter"),

@@ -48,7 +48,7 @@ pub(super) fn halves(
             ciphertext: Vec::new(),
             sent: 0,
             sealed: 0,
-            told: 0,
+            reported: 0,
         });
     }
     let read_half = ReadHalf {
@@ -147,9 +147,9 @@ struct Writing {
     /// Records on their way; `sent` bytes of them have left.
     ciphertext: Vec<u8>,
     sent: usize,
-    /// Bytes of plaintext in these records; `told` of them were told as written.
+    /// Bytes of plaintext in these records; `reported` of them were told as written.
     sealed: usize,
-    told: usize,
+    reported: usize,
 }
 
 impl WriteHalf {
@@ -213,7 +213,7 @@ impl Writing {
         if self.sent == self.ciphertext.len() {
             self.ciphertext.clear();
             self.sealed = self.tls.borrow_mut().seal(runs(), &mut self.ciphertext);
-            (self.sent, self.told) = (0, 0);
+            (self.sent, self.reported) = (0, 0);
         }
         while self.sent < self.ciphertext.len() {
             self.write_once(socket).await?;
@@ -222,8 +222,8 @@ impl Writing {
                 true => self.sealed,
                 false => self.sealed * self.sent / self.ciphertext.len(),
             };
-            let written = through - self.told;
-            self.told = through;
+            let written = through - self.reported;
+            self.reported = through;
             if written > 0 {
                 return Ok(written);
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
-use penstock_storage::store::clock::BEHIND_MS_TOLD;
+use penstock_storage::store::clock::REPORTED_BEHIND_MS;
 
 use super::audit::Audit;
 use crate::directory::Segments;
@@ -129,7 +129,7 @@ impl Health {
     /// telling, in milliseconds.
     pub(crate) fn clock_behind_ms(&self) -> Option<u64> {
         let ms = self.watched()?.stats.store_ahead_us() / 1_000;
-        (ms > BEHIND_MS_TOLD).then_some(ms)
+        (ms > REPORTED_BEHIND_MS).then_some(ms)
     }
 
     /// Whether every loop turns, or which one does not.
@@ -434,10 +434,10 @@ mod tests {
         assert_eq!(of("disk_full"), Err(NotReady::DiskFull { shard: 1 }));
         let lacking = of("no_file_descriptor").unwrap_err();
         assert_eq!(lacking, NotReady::NoDescriptor { shard: 1 });
-        let told = lacking.to_string();
+        let text = lacking.to_string();
         assert!(
-            told.starts_with("BUSY: no file descriptor is left for a segment of shard 1"),
-            "{told}"
+            text.starts_with("BUSY: no file descriptor is left for a segment of shard 1"),
+            "{text}"
         );
         assert_eq!(
             of("no_segment_file"),
@@ -469,7 +469,7 @@ mod tests {
                 peers: Vec::new(),
             }]
         };
-        let told =
+        let readiness =
             |roles: &[(PartitionRole, Duty)], wanted| match judge_role(&status(roles), wanted) {
                 Ok(ready) => ready.to_string(),
                 Err(not) => not.to_string(),
@@ -480,26 +480,26 @@ mod tests {
         assert_eq!(early, Err(NotReady::Starting { percent: 100 }));
         let mixed = [(Primary, Duty::Primary), (Following, member)];
         let ready = "ready: primary of 1 partitions, follows 1 partitions";
-        assert_eq!(told(&mixed, None), ready);
-        assert_eq!(told(&mixed, Some(Wanted::Primary)), ready);
+        assert_eq!(readiness(&mixed, None), ready);
+        assert_eq!(readiness(&mixed, Some(Wanted::Primary)), ready);
         let follower = [(Following, member), (Idle, Duty::None)];
-        assert_eq!(told(&follower, None), "ready: follows 1 partitions");
-        let refused = told(&follower, Some(Wanted::Primary));
+        assert_eq!(readiness(&follower, None), "ready: follows 1 partitions");
+        let refused = readiness(&follower, Some(Wanted::Primary));
         assert!(refused.starts_with("not primary: "), "{refused}");
         let worse = [(Following, member), (Scanning, member), (Rewinding, member)];
-        let refused = told(&worse, None);
+        let refused = readiness(&worse, None);
         assert!(
             refused.starts_with("rewinding: 1 partitions: "),
             "{refused}"
         );
         let begins = [(Primary, Duty::Primary), (Idle, Duty::Primary)];
-        let refused = told(&begins, Some(Wanted::Primary));
+        let refused = readiness(&begins, Some(Wanted::Primary));
         assert!(
             refused.starts_with("idle: 1 partitions: they are this node's to write"),
             "{refused}"
         );
         let other = [(Idle, Duty::None)];
-        let refused = told(&other, None);
+        let refused = readiness(&other, None);
         assert!(refused.starts_with("no partition: "), "{refused}");
     }
 

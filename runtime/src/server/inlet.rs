@@ -71,7 +71,7 @@ impl Inlet {
         if brought.was_full && self.core.is_open(self.connection.session) {
             self.wanted_bytes = (2 * self.wanted_bytes).min(BUFFER_BYTES_BUSY);
         }
-        self.connection.is_heard(self.core.now().us);
+        self.connection.note_received(self.core.now().us);
         Some(brought)
     }
 

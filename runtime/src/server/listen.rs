@@ -205,13 +205,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_becomes_free_is_waited_for_and_one_that_does_not_is_told() {
+    fn an_address_that_becomes_free_is_waited_for_and_one_that_does_not_is_refused() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = taken.local_addr().expect("known");
-        let told = reserve(address, false, None)
+        let message = reserve(address, false, None)
             .expect_err("it is taken")
             .to_string();
-        assert!(told.contains("another process does"), "{told}");
+        assert!(message.contains("another process does"), "{message}");
         let waiting = std::thread::spawn(move || reserve(address, false, None));
         std::thread::sleep(LISTEN_PAUSE * 2);
         drop(taken);

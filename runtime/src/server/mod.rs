@@ -63,7 +63,7 @@ use crate::config::{Config, exposed};
 use crate::directory::{DirectoryError, DirectoryLock};
 use crate::startup::checks;
 use crate::startup::node::{Bound, Node, OpenError};
-use crate::system::lines::{self, tell};
+use crate::system::lines::{self, print_line};
 use crate::system::{open_files, require_threads};
 use crate::tls::{ServedByPort, ServedTls, TlsFiles};
 
@@ -110,11 +110,11 @@ fn serve_ready(config: Config, logging: &Logging) -> Result<(), ServeError> {
         ("data", Field::Text(&data)),
         ("process", Field::Number(std::process::id().into())),
     ];
-    audit.tell("start", &fields);
+    audit.report("start", &fields);
     let outcome = serve_audited(config, logging, &audit);
     match &outcome {
-        Ok(()) => audit.tell("stop", &[]),
-        Err(error) => audit.tell("failure", &[("cause", Field::Text(&error.to_string()))]),
+        Ok(()) => audit.report("stop", &[]),
+        Err(error) => audit.report("failure", &[("cause", Field::Text(&error.to_string()))]),
     }
     outcome
 }
@@ -302,6 +302,6 @@ fn open_admin(
     let scheme = if guard.has_tls() { "https" } else { "http" };
     let admin = Admin::start(listener, Arc::clone(health), guard)
         .map_err(system("start the thread of the admin port"))?;
-    tell!("admin        {scheme}://{local} (/metrics, /livez, /readyz)");
+    print_line!("admin        {scheme}://{local} (/metrics, /livez, /readyz)");
     Ok(Some(admin))
 }

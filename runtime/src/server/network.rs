@@ -58,7 +58,7 @@ impl Network for &Core {
     }
 
     /// The core answers them behind the turn.
-    fn look(&mut self, _: &mut Vec<SessionId>) {}
+    fn probe_peers(&mut self, _: &mut Vec<SessionId>) {}
 
     fn deliver(&mut self, mail: &mut Vec<(u16, Mail)>) {
         for (to, mail) in mail.drain(..) {
@@ -74,8 +74,8 @@ impl Network for &Core {
         }
     }
 
-    fn report_links(&mut self, told: &mut Vec<String>) {
-        for text in told.drain(..) {
+    fn report_links(&mut self, notices: &mut Vec<String>) {
+        for text in notices.drain(..) {
             // A link that is refused is made again, five times in a second.
             let mut lately = self.lately.borrow_mut();
             if let Some(text) = lately.line(&text, &text, Instant::now()) {

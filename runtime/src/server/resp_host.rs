@@ -23,7 +23,7 @@ use penstock_net::status::Status;
 use penstock_scripts::ScriptTexts;
 use penstock_shard::accounts::answers::Asked;
 use penstock_shard::cursor_order;
-use penstock_storage::store::clock::BEHIND_MS_TOLD;
+use penstock_storage::store::clock::REPORTED_BEHIND_MS;
 use tracing::warn;
 
 use super::channels::NodeChannels;
@@ -433,7 +433,7 @@ impl Host for RespHost {
         // Keys expire by the time of the store.
         let ahead_us = self.stats.store_ahead_us();
         unix_us()
-            + match ahead_us > BEHIND_MS_TOLD * 1_000 {
+            + match ahead_us > REPORTED_BEHIND_MS * 1_000 {
                 true => ahead_us,
                 false => 0,
             }

@@ -62,7 +62,7 @@ struct RespConnection {
     host: Rc<RespHost>,
     subscribers: Rc<Subscribers>,
     /// What the shard was told last.
-    told: Cell<Outside>,
+    reported: Cell<Outside>,
     /// Bytes for the peer that are being sent and that no shard counts.
     sending: Cell<usize>,
 }
@@ -93,9 +93,14 @@ impl RespConnection {
 
     /// Tells the shard what is held here; what is wrong if there is no room for what the peer has
     /// sent.
-    fn tell(&self, core: &Core, input_bytes: usize, is_partial: bool) -> Option<&'static str> {
+    fn report_held(
+        &self,
+        core: &Core,
+        input_bytes: usize,
+        is_partial: bool,
+    ) -> Option<&'static str> {
         let held = self.held(input_bytes, is_partial);
-        if self.told.replace(held) == held && !is_partial && held.replies == 0 {
+        if self.reported.replace(held) == held && !is_partial && held.replies == 0 {
             return None;
         }
         let has_room = core.holds_outside(self.session(), held);
@@ -110,21 +115,21 @@ impl RespConnection {
 
     /// Tells the shard what is held here since answers have come or replies have left.
     fn report_replies(&self, core: &Core) {
-        let told = self.told.get();
-        let held = self.held(0, told.is_partial);
+        let before = self.reported.get();
+        let held = self.held(0, before.is_partial);
         let (replies, kept) = (held.replies, held.kept);
         // Long messages that few connections share count, too: their peers are to take them.
         let waiting = self.conversation.borrow().push_bytes().messages;
         let is_little = replies.max(kept).max(waiting) <= REPLY_BYTES_FREE;
-        if is_little && (told.replies, told.kept) == (0, 0) {
+        if is_little && (before.replies, before.kept) == (0, 0) {
             return;
         }
         let held = Outside {
             replies,
             kept,
-            ..told
+            ..before
         };
-        if self.told.replace(held) != held {
+        if self.reported.replace(held) != held {
             core.holds_outside(self.session(), held);
         }
     }
@@ -369,7 +374,7 @@ pub(super) fn serve_resp(
         conversation: RefCell::new(conversation),
         host: Rc::clone(host),
         subscribers: Rc::clone(&port.subscribers),
-        told: Cell::default(),
+        reported: Cell::default(),
         sending: Cell::new(0),
     });
     let all = &port.subscribers.0;
@@ -412,7 +417,7 @@ async fn run(
             if !core.is_paused(session) {
                 return false;
             }
-            shared.tell(core, frame.len() + buffer.len(), false);
+            shared.report_held(core, frame.len() + buffer.len(), false);
             reader.give_back(buffer);
             connection.may_resume.wait().await;
             if connection.is_shut.get() {
@@ -428,7 +433,7 @@ async fn run(
             shared.host.follow(core.ahead_ms());
             conversation.bound_replies(shared.reply_bound(core));
             let taken = conversation.take(buffer, frame, &*shared.host);
-            if conversation.has_heard_secret() {
+            if conversation.has_taken_secret() {
                 buffer[..taken].fill(0);
             }
             let is_inside = conversation.is_inside(buffer.len() - taken);
@@ -446,7 +451,7 @@ async fn run(
         if taken > 0 || rests || !frame.is_empty() {
             continue;
         }
-        if let Some(text) = shared.tell(core, buffer.len(), is_inside) {
+        if let Some(text) = shared.report_held(core, buffer.len(), is_inside) {
             shared.conversation.borrow_mut().end(text);
             buffer.clear();
             connection.has_output.set();
@@ -486,8 +491,8 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, mut writer: WriteHalf
     let mut replies: Vec<u8> = Vec::new();
     let mut kept = Kept::new(&core.kept);
     // `taken_bytes` counts the bytes of frames since all replies had left. The network was told of
-    // `told_bytes` of them.
-    let (mut taken_bytes, mut told_bytes) = (0, 0);
+    // `reported_bytes` of them.
+    let (mut taken_bytes, mut reported_bytes) = (0, 0);
     loop {
         connection.has_output.wait().await;
         core.take_output(session, &mut frames);
@@ -523,11 +528,11 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, mut writer: WriteHalf
             let Ok(written @ 1..) = result else { break };
             sent += written;
             // A slow peer is not a stalled one.
-            let told = written.min(taken_bytes - told_bytes);
-            told_bytes += told;
-            core.took(session, told);
+            let frame_bytes = written.min(taken_bytes - reported_bytes);
+            reported_bytes += frame_bytes;
+            core.took(session, frame_bytes);
             if has_pushes {
-                core.gave(session, written - told);
+                core.gave(session, written - frame_bytes);
             }
         }
         connection.is_sending.set(false);
@@ -558,7 +563,7 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, mut writer: WriteHalf
         };
         if taken_bytes > 0 && !holds_replies {
             core.sent(session, all);
-            (taken_bytes, told_bytes) = (0, 0);
+            (taken_bytes, reported_bytes) = (0, 0);
         }
         if shared.conversation.borrow().may_send() {
             connection.has_output.set();

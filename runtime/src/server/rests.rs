@@ -6,24 +6,24 @@ use std::rc::Rc;
 use super::connection::{Connection, RESTS_AFTER_US};
 
 /// Between two looks at some of the connections, at least.
-const LOOK_EVERY_US: u64 = 20_000;
+const CHECK_EVERY_US: u64 = 20_000;
 
 /// How far the connections of a core were looked at. All of them are within the time after which a
 /// connection rests; each look takes the part that is due.
 #[derive(Debug, Default)]
 pub(super) struct Rests {
-    looked_us: Cell<u64>,
+    checked_us: Cell<u64>,
     next: Cell<usize>,
 }
 
 impl Rests {
     /// A turn has ended. Some of the connections rest from now on, if they are quiet.
     pub(super) fn turn_ended(&self, now_us: u64, all: &[Option<Rc<Connection>>]) {
-        let since_us = now_us.saturating_sub(self.looked_us.get());
-        if since_us < LOOK_EVERY_US || all.is_empty() {
+        let since_us = now_us.saturating_sub(self.checked_us.get());
+        if since_us < CHECK_EVERY_US || all.is_empty() {
             return;
         }
-        self.looked_us.set(now_us);
+        self.checked_us.set(now_us);
         let places = part_of(all.len(), since_us);
         let begin = self.next.get() % all.len();
         self.next.set(begin + places);
@@ -47,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_connections_are_looked_at_within_the_time_after_which_one_rests() {
+    fn all_connections_are_checked_within_the_time_after_which_one_rests() {
         for all in [1, 7, 10_000] {
-            for since_us in [LOOK_EVERY_US, 333_333, RESTS_AFTER_US, 20 * RESTS_AFTER_US] {
-                let looks = usize::try_from(RESTS_AFTER_US.div_ceil(since_us)).expect("few");
+            for since_us in [CHECK_EVERY_US, 333_333, RESTS_AFTER_US, 20 * RESTS_AFTER_US] {
+                let checks = usize::try_from(RESTS_AFTER_US.div_ceil(since_us)).expect("few");
                 assert!(
-                    part_of(all, since_us) * looks >= all,
+                    part_of(all, since_us) * checks >= all,
                     "{all} each {since_us}"
                 );
                 assert!(part_of(all, since_us) <= all);

@@ -16,7 +16,7 @@ use crate::system::file_stamp::FileStamp;
 use crate::users::read_users;
 
 /// How often the file is looked at: every core has a change within a second.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+const CHECK_EVERY: Duration = Duration::from_millis(300);
 
 /// Gives every core other users.
 pub(super) type DeliverUsers = Box<dyn Fn(Arc<Users>) + Send>;
@@ -86,8 +86,8 @@ impl ServedUsers {
         audit: Audit,
     ) -> Result<UsersWatch, ServeError> {
         let (stop, stopped) = flume::bounded::<()>(0);
-        let look = move || {
-            while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
+        let reloads = move || {
+            while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(CHECK_EVERY) {
                 match self.reload() {
                     Ok(None) => {}
                     Ok(Some(users)) => {
@@ -96,11 +96,11 @@ impl ServedUsers {
                             users = count,
                             "the users' file {path} is read anew: {count} users"
                         );
-                        audit.tell("users", &[("users", Field::Number(count as u64))]);
+                        audit.report("users", &[("users", Field::Number(count as u64))]);
                         deliver(users);
                     }
                     Err(problem) => {
-                        audit.tell("users_refused", &[("cause", Field::Text(&problem))]);
+                        audit.report("users_refused", &[("cause", Field::Text(&problem))]);
                         warn!("{problem}; the users of before stay");
                     }
                 }
@@ -108,7 +108,7 @@ impl ServedUsers {
         };
         let thread = std::thread::Builder::new()
             .name("penstock-users".into())
-            .spawn(look)
+            .spawn(reloads)
             .map_err(system("start the thread that watches the users' file"))?;
         Ok(UsersWatch {
             stop: Some(stop),
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_once_a_defect_is_told_once_and_the_users_of_before_stay() {
+    fn a_change_is_seen_once_a_defect_is_reported_once_and_the_users_of_before_stay() {
         let name = format!("penstock-users-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         write(&path, DECOY, 0o644);
-        let told = ServedUsers::open(&path).expect_err("others may read it");
-        assert!(told.to_string().contains("chmod 600"), "{told}");
+        let message = ServedUsers::open(&path).expect_err("others may read it");
+        assert!(message.to_string().contains("chmod 600"), "{message}");
         write(&path, DECOY, 0o600);
         let mut served = ServedUsers::open(&path).expect("sound");
         assert!(served.reload().expect("as it was").is_none());
@@ -166,8 +166,8 @@ mod tests {
         assert!(users.find("bob").is_some());
         assert!(served.reload().expect("as it was").is_none());
         write(&path, &format!("{bob}user\n"), 0o600);
-        let told = served.reload().expect_err("a line without a name");
-        assert!(told.contains(":5: "), "{told}");
+        let message = served.reload().expect_err("a line without a name");
+        assert!(message.contains(":5: "), "{message}");
         assert!(served.reload().expect("told already").is_none());
         assert_eq!(served.users().len(), 1);
         fs::remove_file(&path).expect("removed");

@@ -43,7 +43,7 @@ impl Reload {
         if let Err(error) = self.audit.reopen() {
             warn!("SIGHUP: {error}; the audit log goes on in the file of before");
         }
-        self.audit.tell("reload", &[]);
+        self.audit.report("reload", &[]);
         let log = self.logging.reopen();
         let problem = log.as_ref().err();
         let problem =
@@ -58,7 +58,7 @@ impl Reload {
         }
         let schema = self.read_schema();
         let certificate = self.read_certificates();
-        let plan = self.plan.as_ref().map(|(place, _)| told_of(place));
+        let plan = self.plan.as_ref().map(|(place, _)| describe(place));
         let read = [&schema, &certificate].map(|it| it.as_ref().and_then(|it| it.as_deref().ok()));
         if log.is_ok() || plan.is_some() || read.iter().any(Option::is_some) {
             let has_defect = schema.is_some() || certificate.is_some();
@@ -74,14 +74,14 @@ impl Reload {
         let mut outcome: Option<Result<String, String>> = None;
         for (_, tls) in self.tls.each() {
             let read = match tls.read_anew() {
-                Change::Refused(told) => {
-                    error!("SIGHUP: {told}");
-                    Err(told)
+                Change::Refused(text) => {
+                    error!("SIGHUP: {text}");
+                    Err(text)
                 }
-                Change::Taken(told) => Ok(told),
+                Change::Taken(text) => Ok(text),
             };
             outcome = Some(match (outcome, read) {
-                (Some(Ok(before)), Ok(told)) => Ok(format!("{before}, {told}")),
+                (Some(Ok(before)), Ok(text)) => Ok(format!("{before}, {text}")),
                 (Some(Err(before)), _) => Err(before),
                 (_, read) => read,
             });
@@ -98,25 +98,25 @@ impl Reload {
             Ok(served) => {
                 let programs = served.programs.len();
                 deliver(served);
-                let told = format!("the schema in {directory} is read anew, {programs} programs");
-                Some(Ok(told))
+                let text = format!("the schema in {directory} is read anew, {programs} programs");
+                Some(Ok(text))
             }
             Err(error) => {
-                let told = format!(
+                let text = format!(
                     "SIGHUP: the schema in {directory} is not used, and the one of before stays"
                 );
-                warn!("{told}");
+                warn!("{text}");
                 for defect in error.to_string().lines() {
                     warn!("{defect}");
                 }
-                Some(Err(told))
+                Some(Err(text))
             }
         }
     }
 }
 
 /// What comes of the plan, for people.
-fn told_of(place: &PlanPlace) -> String {
+fn describe(place: &PlanPlace) -> String {
     match place {
         PlanPlace::File(path) => {
             format!("the cluster's file {} will be read anew", path.display())
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_reload_names_what_is_reloaded_and_what_is_not() {
-        let (log, plan) = (Path::new("/l"), told_of(&PlanPlace::File("/c".into())));
+        let (log, plan) = (Path::new("/l"), describe(&PlanPlace::File("/c".into())));
         assert_eq!(
             text(Some(log), Some(plan.clone()), [None; 2], false),
             "SIGHUP: the log file /l is opened anew, the cluster's file /c will be read anew; \

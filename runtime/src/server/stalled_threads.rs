@@ -16,9 +16,9 @@ use crate::event_loop::shard_thread::Home;
 use crate::system::schedstat::{SchedStat, ThreadTimes};
 
 /// Between two looks. A thread that could run all the time between them and did not is freed.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Between two log lines about one thread.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// The thread that frees others. It ends when this and all its [`StalledThreads::homes`] are gone.
 pub(super) struct StalledThreads {
@@ -63,7 +63,7 @@ struct Watched {
     home: Home,
     stat: SchedStat,
     before: Option<Sample>,
-    told: Option<Instant>,
+    reported_at: Option<Instant>,
 }
 
 /// A thread at a moment.
@@ -76,17 +76,17 @@ struct Sample {
 fn run(inbox: &flume::Receiver<(u16, Home)>) {
     let mut all: Vec<Watched> = Vec::new();
     loop {
-        match inbox.recv_timeout(LOOK_EVERY) {
+        match inbox.recv_timeout(CHECK_EVERY) {
             Ok((shard, home)) => {
                 // A kernel that counts nothing cannot say who waits.
                 if let Some(stat) = SchedStat::of(home.thread) {
-                    let (before, told) = (None, None);
+                    let (before, reported_at) = (None, None);
                     all.push(Watched {
                         shard,
                         home,
                         stat,
                         before,
-                        told,
+                        reported_at,
                     });
                 }
             }
@@ -105,13 +105,15 @@ impl Watched {
             .zip(now)
             .is_some_and(|(before, now)| is_stalled(before, now))
             || !self.home.free()
-            || self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY)
+            || self
+                .reported_at
+                .is_some_and(|reported_at| reported_at.elapsed() < REPORT_EVERY)
         {
             return;
         }
-        self.told = Some(Instant::now());
+        self.reported_at = Some(Instant::now());
         let (shard, core) = (self.shard, self.home.core.id);
-        let ms = LOOK_EVERY.as_millis();
+        let ms = CHECK_EVERY.as_millis();
         warn!(
             shard,
             core,
@@ -132,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_stalled_that_could_run_at_both_looks_and_had_no_cpu() {
-        let look = |is_runnable, ran_us, slices| Sample {
+    fn a_thread_is_stalled_that_could_run_at_both_samples_and_had_no_cpu() {
+        let sample = |is_runnable, ran_us, slices| Sample {
             is_runnable,
             times: ThreadTimes {
                 ran_us,
@@ -142,12 +144,12 @@ mod tests {
             },
         };
         for (before, now, expected) in [
-            (look(true, 5, 3), look(true, 5, 3), true),
-            (look(false, 5, 3), look(false, 5, 3), false),
-            (look(false, 5, 3), look(true, 5, 3), false),
-            (look(true, 5, 3), look(false, 5, 3), false),
-            (look(true, 5, 3), look(true, 9, 3), false),
-            (look(true, 5, 3), look(true, 5, 4), false),
+            (sample(true, 5, 3), sample(true, 5, 3), true),
+            (sample(false, 5, 3), sample(false, 5, 3), false),
+            (sample(false, 5, 3), sample(true, 5, 3), false),
+            (sample(true, 5, 3), sample(false, 5, 3), false),
+            (sample(true, 5, 3), sample(true, 9, 3), false),
+            (sample(true, 5, 3), sample(true, 5, 4), false),
         ] {
             assert_eq!(is_stalled(before, now), expected, "{before:?} {now:?}");
         }

@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_give_way_and_a_full_mail_tells_of_all_keys() {
+    fn tables_give_way_and_a_full_mail_stands_for_all_keys() {
         let (tracking, mail) = node(100_000);
         let on = TrackingOptions::default();
         tracking.begin(1, place(0, 1), 0, &on).expect("room");

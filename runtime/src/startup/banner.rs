@@ -63,7 +63,7 @@ pub(super) fn banner(config: &Config, directory: &Directory, shards: u16, say: S
         segment_bytes: config.segment_bytes,
         connections_max: u64::from(config.connections_max),
     };
-    for check in checks::look(&demand) {
+    for check in checks::check_all(&demand) {
         say(format_args!("{:<12} {}", check.name, check.value));
         check
             .problem

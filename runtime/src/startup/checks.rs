@@ -44,7 +44,7 @@ pub struct Demand<'a> {
 
 /// Raises the limits of open files and of locked memory as far as the process may, and looks at
 /// everything that a server depends on.
-pub fn look(demand: &Demand<'_>) -> Vec<Check> {
+pub fn check_all(demand: &Demand<'_>) -> Vec<Check> {
     let folder = demand.segments.folder();
     vec![
         kernel(),

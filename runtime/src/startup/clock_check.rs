@@ -8,7 +8,7 @@
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_storage::store::clock::BEHIND_MS_TOLD;
+use penstock_storage::store::clock::REPORTED_BEHIND_MS;
 use tracing::{info, warn};
 
 use crate::system::kernel_clock::{ClockKeeping, clock_keeping};
@@ -129,7 +129,7 @@ fn judge(times: ClockAhead, keeping: ClockKeeping, is_accepted: bool) -> Result<
     match is_far {
         true if keeping == ClockKeeping::Unsynchronised && !is_accepted => Err(times),
         true => Ok(Taken::FarAhead(times)),
-        false if log_ms > clock_ms.saturating_add(BEHIND_MS_TOLD) => Ok(Taken::Behind(times)),
+        false if log_ms > clock_ms.saturating_add(REPORTED_BEHIND_MS) => Ok(Taken::Behind(times)),
         false => Ok(Taken::Quietly),
     }
 }
@@ -267,21 +267,21 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_records_takes_any_clock_and_a_log_ahead_of_the_clock_is_told() {
+    fn a_directory_without_records_takes_any_clock_and_a_log_ahead_of_the_clock_is_reported() {
         let of_new = ClockAhead {
             log_ms: 0,
             clock_ms: NOW_MS,
         };
         let unvouched = ClockKeeping::Unsynchronised;
         assert_eq!(judge(of_new, unvouched, false), Ok(Taken::Quietly));
-        let minute = BEHIND_MS_TOLD as i64;
+        let minute = REPORTED_BEHIND_MS as i64;
         assert_eq!(judged(-minute, unvouched, false), Ok(Taken::Quietly));
         let behind = judged(-minute - 1, unvouched, false);
         assert!(matches!(behind, Ok(Taken::Behind(_))), "{behind:?}");
     }
 
     #[test]
-    fn what_is_told_names_both_times_how_far_they_are_apart_and_the_flag() {
+    fn what_is_reported_names_both_times_how_far_they_are_apart_and_the_flag() {
         let text = judged(3 * DAY_MS as i64, ClockKeeping::Unsynchronised, false);
         let text = text.expect_err("nobody vouches").to_string();
         let times = [

@@ -52,10 +52,10 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::Directory(error) => error.fmt(f),
             OpenError::Refused { data, refusal } => {
-                let told = refusal.within(&data.to_string_lossy()).to_string();
+                let refusal_text = refusal.within(&data.to_string_lossy()).to_string();
                 write!(
                     f,
-                    "{told}; no record was touched; to see all: {}",
+                    "{refusal_text}; no record was touched; to see all: {}",
                     advice::inspect(data)
                 )?;
                 match refusal.is_damage() {

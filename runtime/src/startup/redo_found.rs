@@ -35,28 +35,28 @@ impl Deref for Found {
 /// What the shards have told so far.
 #[derive(Debug)]
 pub(crate) struct RedoFound {
-    told: Mutex<Told>,
+    reports: Mutex<Reports>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Told {
+struct Reports {
     /// Shards that have not told yet.
     missing: usize,
     is_any: bool,
 }
 
 /// Tells for one shard. Dropped, it may have found one: the shard does not open.
-pub(crate) struct Teller<'a> {
+pub(crate) struct Reporter<'a> {
     found: &'a RedoFound,
-    has_told: bool,
+    has_reported: bool,
 }
 
 impl RedoFound {
     /// Nothing is known yet of so many shards.
     pub(crate) fn new(shards: u16) -> Self {
         RedoFound {
-            told: Mutex::new(Told {
+            reports: Mutex::new(Reports {
                 missing: shards.into(),
                 is_any: false,
             }),
@@ -65,36 +65,39 @@ impl RedoFound {
     }
 
     /// Tells for one shard.
-    pub(crate) fn teller(&self) -> Teller<'_> {
-        Teller {
+    pub(crate) fn reporter(&self) -> Reporter<'_> {
+        Reporter {
             found: self,
-            has_told: false,
+            has_reported: false,
         }
     }
 
     fn note(&self, is_found: bool) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.missing = told.missing.saturating_sub(1);
-        told.is_any |= is_found;
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.missing = reports.missing.saturating_sub(1);
+        reports.is_any |= is_found;
         self.changed.notify_all();
     }
 }
 
-impl Teller<'_> {
+impl Reporter<'_> {
     /// This shard has found one, or not. Whether any shard has, when all have told.
-    pub(crate) fn tell(mut self, is_found: bool) -> bool {
-        self.has_told = true;
+    pub(crate) fn report(mut self, is_found: bool) -> bool {
+        self.has_reported = true;
         self.found.note(is_found);
-        let told = self.found.told.lock();
-        let told = told.unwrap_or_else(PoisonError::into_inner);
-        let told = self.found.changed.wait_while(told, |told| told.missing > 0);
-        told.unwrap_or_else(PoisonError::into_inner).is_any
+        let reports = self.found.reports.lock();
+        let reports = reports.unwrap_or_else(PoisonError::into_inner);
+        let reports = self
+            .found
+            .changed
+            .wait_while(reports, |reports| reports.missing > 0);
+        reports.unwrap_or_else(PoisonError::into_inner).is_any
     }
 }
 
-impl Drop for Teller<'_> {
+impl Drop for Reporter<'_> {
     fn drop(&mut self) {
-        if !self.has_told {
+        if !self.has_reported {
             self.found.note(true);
         }
     }
@@ -107,20 +110,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_shards_hear_of_one_that_has_found_something_and_one_that_fails_keeps_nobody_waiting() {
+    fn all_shards_learn_of_one_that_has_found_something_and_one_that_fails_keeps_nobody_waiting() {
         for (is_found, fails) in [(false, false), (true, false), (false, true)] {
             let found = Arc::new(RedoFound::new(3));
             let threads: Vec<_> = [false, is_found]
                 .into_iter()
                 .map(|is_found| {
                     let found = Arc::clone(&found);
-                    std::thread::spawn(move || found.teller().tell(is_found))
+                    std::thread::spawn(move || found.reporter().report(is_found))
                 })
                 .collect();
-            let last = found.teller();
+            let last = found.reporter();
             match fails {
                 true => drop(last),
-                false => assert_eq!(last.tell(false), is_found),
+                false => assert_eq!(last.report(false), is_found),
             }
             for thread in threads {
                 assert_eq!(thread.join().expect("it ends"), is_found || fails);

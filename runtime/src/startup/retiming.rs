@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How long nothing must have waited for a CPU.
 const QUIET: Duration = Duration::from_millis(500);
 /// Looks before it is left to the next start: an hour of them.
-const LOOKS_MAX: u32 = 360;
+const CHECKS_MAX: u32 = 360;
 
 /// What is timed, and where that is kept.
 pub(crate) struct Retiming {
@@ -120,7 +120,7 @@ fn when_quiet(
     mut is_quiet: impl FnMut() -> Option<bool>,
     mut time: impl FnMut() -> io::Result<Calibration>,
 ) -> Option<Calibration> {
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..CHECKS_MAX {
         if !pause() {
             return None;
         }
@@ -151,20 +151,20 @@ mod tests {
 
     #[test]
     fn only_a_timing_that_was_quiet_from_begin_to_end_counts() {
-        let mut looks = [false, false, true, true, true].into_iter();
+        let mut checks = [false, false, true, true, true].into_iter();
         let full = io::ErrorKind::StorageFull;
         let mut timings = [Err(full.into()), Ok(found(true)), Ok(found(false))].into_iter();
         let counts = when_quiet(
             || true,
-            || looks.next(),
+            || checks.next(),
             || timings.next().expect("no more than three times"),
         );
         assert_eq!(counts, Some(found(false)));
-        assert_eq!((looks.next(), timings.next().is_none()), (None, true));
+        assert_eq!((checks.next(), timings.next().is_none()), (None, true));
     }
 
     #[test]
-    fn a_machine_that_is_never_quiet_is_given_up_and_a_stop_is_heard() {
+    fn a_machine_that_is_never_quiet_is_given_up_and_a_stop_is_noticed() {
         let mut pauses = 0;
         let mut pause = || {
             pauses += 1;
@@ -172,7 +172,7 @@ mod tests {
         };
         let time = || -> io::Result<Calibration> { panic!("it is not quiet") };
         assert_eq!(when_quiet(&mut pause, || Some(false), time), None);
-        assert_eq!(pauses, LOOKS_MAX);
+        assert_eq!(pauses, CHECKS_MAX);
         assert_eq!(when_quiet(|| false, || Some(true), time), None);
         assert_eq!(when_quiet(|| true, || None, time), None);
     }

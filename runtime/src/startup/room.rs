@@ -16,7 +16,7 @@ use crate::system::memory::{self, Fixed, MemoryBound, Watch};
 /// to the disk.
 const SHARE_BYTES_MIN: usize = 8 << 20;
 
-const CANNOT_LOOK: &str = "read how much memory the process takes";
+const CANNOT_READ: &str = "read how much memory the process takes";
 
 /// Beside the mapping of a shard's disk at least so much can be had, and the largest record.
 const OVERFLOW_BYTES_MIN: usize = 2 << 20;
@@ -103,7 +103,7 @@ impl Room {
         say: Say,
     ) -> Result<(Arc<MemoryBound>, Watch), OpenError> {
         system::map_blocks_from(MAPPED_BLOCK_BYTES);
-        let bound = self.bound().map_err(system(CANNOT_LOOK))?;
+        let bound = self.bound().map_err(system(CANNOT_READ))?;
         let max = bound.max();
         self.check("--memory-max", |room| room.bound().map(|it| it.share()))?;
         say(format_args!(
@@ -163,17 +163,17 @@ impl Room {
         let Some(max) = self.memory_max else {
             return Ok(());
         };
-        if is_enough(max).map_err(system(CANNOT_LOOK))? {
+        if is_enough(max).map_err(system(CANNOT_READ))? {
             return Ok(());
         }
         // By halves between what is not enough and what is.
         let (mut little, mut enough) = (max, max.max(1 << 20));
-        while enough < 1 << 60 && !is_enough(enough).map_err(system(CANNOT_LOOK))? {
+        while enough < 1 << 60 && !is_enough(enough).map_err(system(CANNOT_READ))? {
             (little, enough) = (enough, 2 * enough);
         }
         while enough - little > 1 << 20 {
             let middle = little + (enough - little) / 2;
-            match is_enough(middle).map_err(system(CANNOT_LOOK))? {
+            match is_enough(middle).map_err(system(CANNOT_READ))? {
                 true => enough = middle,
                 false => little = middle,
             }

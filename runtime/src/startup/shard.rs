@@ -71,7 +71,7 @@ impl ShardStart {
     /// Opens the disk on the calling thread, which is to run the shard, and replays the log.
     /// Segment files that the shard asks for go to `deliver_spare`.
     pub(crate) fn open(&self, deliver_spare: DeliverSpare) -> Result<Opened, OpenError> {
-        let told = self.inventory.redo.teller();
+        let reporter = self.inventory.redo.reporter();
         let arena = Arena::new(self.arena).map_err(system("map the memory of a shard's disk"))?;
         let mut disk = Disk::open(self.disk_options, &arena)
             .map_err(|refused| OpenError::Option(refused.to_string()))?;
@@ -122,7 +122,7 @@ impl ShardStart {
                 .grow_segments(self.config.segment_bytes);
         }
         let recovery_ms = began.elapsed().as_millis();
-        if told.tell(shard.execution().joint.may_have_redo()) {
+        if reporter.report(shard.execution().joint.may_have_redo()) {
             shard.execution_mut().joint.resume();
         }
 

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_of_the_leases_is_told_and_none_of_who_is_not_waited_for() {
+    fn the_least_of_the_leases_is_shown_and_none_of_who_is_not_waited_for() {
         let facts = FailoverFacts::default();
         facts.turn(true);
         assert!(facts.read().peers.is_empty() && facts.read().lease_left_us().is_none());

@@ -75,12 +75,12 @@ pub(crate) struct LogEnd {
     pub(crate) end_offset: u64,
     /// What a backup is told of changes over several shards, where there may be any.
     #[serde(flatten)]
-    pub(crate) changes: Option<ChangesTold>,
+    pub(crate) changes: Option<ChangesReport>,
 }
 
 /// What a backup is told of changes over several shards.
 #[derive(Clone, Copy, Serialize)]
-pub(crate) struct ChangesTold {
+pub(crate) struct ChangesReport {
     /// How many are decided and not closed.
     pub(crate) open_changes: usize,
     /// How many were decided since the start.
@@ -274,9 +274,9 @@ fn counters(reading: &Reading) -> Fields<u64> {
 /// The answers that were given at least once.
 fn answers(sum: &Reading) -> Fields<Fields<u64>> {
     let rows = Asked::ALL.iter().zip(&sum.answers).map(|(asked, row)| {
-        let told = Status::ALL.iter().zip(row).filter(|(_, count)| **count > 0);
-        let told = told.map(|(status, count)| (status.name(), *count));
-        (asked.name(), Fields(told.collect()))
+        let counts = Status::ALL.iter().zip(row).filter(|(_, count)| **count > 0);
+        let counts = counts.map(|(status, count)| (status.name(), *count));
+        (asked.name(), Fields(counts.collect()))
     });
     Fields(rows.collect())
 }
@@ -307,7 +307,7 @@ fn partitions(cores: &[ReplicationStatus]) -> Vec<Partitions> {
             && one.hangs_on == next.hangs_on
             && one.partition + 1 == next.partition
     });
-    let told = groups.map(|group| {
+    let rows = groups.map(|group| {
         let (first, last) = (group[0], group[group.len() - 1]);
         let sum = |of: fn(&PartitionStatus) -> u64| group.iter().map(|it| of(it)).sum::<u64>();
         let waits_for = RawValue::from_string(format!("{:?}", first.waits_for));
@@ -327,7 +327,7 @@ fn partitions(cores: &[ReplicationStatus]) -> Vec<Partitions> {
             hangs_on: first.hangs_on.map(UnreadPlace::from),
         }
     });
-    told.collect()
+    rows.collect()
 }
 
 fn roles(cores: &[ReplicationStatus]) -> Fields<usize> {
@@ -345,7 +345,7 @@ fn peers(cores: &[ReplicationStatus]) -> Vec<Peer> {
     let all = || cores.iter().flat_map(|it| &it.peers);
     let is_source = |it: &PeerStatus| it.duty == Duty::Primary;
     let nodes: BTreeSet<(u8, bool)> = all().map(|it| (it.node, is_source(it))).collect();
-    let told = nodes.into_iter().map(|node| {
+    let rows = nodes.into_iter().map(|node| {
         let of_node = || all().filter(|it| (it.node, is_source(it)) == node);
         let duties = || of_node().map(|it| it.duty);
         let sync = duties().find(|&duty| duty == Duty::Member(Membership::Sync));
@@ -363,7 +363,7 @@ fn peers(cores: &[ReplicationStatus]) -> Vec<Peer> {
             figures: Fields(figures.collect()),
         }
     });
-    told.collect()
+    rows.collect()
 }
 
 #[cfg(test)]
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_shards_know_of_a_node_is_told_together() {
+    fn what_two_shards_know_of_a_node_is_reported_together() {
         let status = |state, lag| ReplicationStatus {
             partitions: Vec::new(),
             peers: vec![PeerStatus {
@@ -526,11 +526,11 @@ mod tests {
                 us,
             })
         };
-        let told = |cores: [ReplicationStatus; 2]| {
+        let peers_of = |cores: [ReplicationStatus; 2]| {
             serde_json::to_value(peers(&cores)).expect("names and numbers")
         };
         let live = LinkState::Live;
-        let both = told([status(live, lag(3, 90)), status(live, lag(4, 50))]);
+        let both = peers_of([status(live, lag(3, 90)), status(live, lag(4, 50))]);
         let expected = serde_json::json!([{"node": 2, "role": "sync", "link": "live",
             "partitions": 256, "lag_records": 7, "lag_bytes": 56, "lag_us": 90,
             "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null,
@@ -538,7 +538,7 @@ mod tests {
             "links": 2, "sent_bytes": 0, "received_bytes": 0,
             "sent_frames": 0, "received_frames": 0}]);
         assert_eq!(both, expected);
-        let one = told([
+        let one = peers_of([
             status(live, lag(3, 90)),
             status(LinkState::CatchingUp, None),
         ]);

@@ -13,7 +13,7 @@ pub(crate) use blocks::{HISTOGRAMS, PlainLink, Reading, Stats, total};
 pub(crate) use channels::{ChannelFigures, ChannelsRead};
 pub(crate) use failover::{Decided, DecidedLast, FailedSwap, FailoverReading};
 pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
-pub(crate) use info::{ChangesTold, Cluster, FailoverInfo, Info, LogEnd, Memory, ServerFacts};
+pub(crate) use info::{ChangesReport, Cluster, FailoverInfo, Info, LogEnd, Memory, ServerFacts};
 pub(crate) use peers::PEER_FIGURES;
 pub(crate) use plan::{FailoverInForce, PlanInForce, PlanReading, RefusalReason};
 

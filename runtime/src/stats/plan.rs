@@ -123,7 +123,7 @@ impl PlanFacts {
     }
 
     /// The home answers, or has not for a while.
-    pub(crate) fn hear(&self, is_up: bool) {
+    pub(crate) fn note_home(&self, is_up: bool) {
         self.is_home_silent.store(!is_up, Ordering::Relaxed);
     }
 
@@ -157,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_until_a_plan_is_taken_and_counted_for_ever() {
+    fn a_refusal_is_shown_until_a_plan_is_taken_and_counted_for_ever() {
         let facts = PlanFacts::default();
         assert!(facts.in_force().is_none() && facts.read().is_home_up);
         facts.refuse(RefusalReason::WentBack);
-        facts.hear(false);
+        facts.note_home(false);
         let read = facts.read();
         assert_eq!(
             (read.refused, read.is_home_up),

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_without_locks_of_directories_is_told_from_a_failure() {
+    fn a_file_system_without_locks_of_directories_is_distinguished_from_a_failure() {
         let error = io::Error::from_raw_os_error;
         for refusal in [libc::EBADF, libc::EINVAL, libc::ENOLCK, libc::EOPNOTSUPP] {
             assert!(locks_no_directories(&error(refusal)), "{refusal}");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_of_a_lock_is_found_by_its_place_in_what_the_kernel_tells() {
+    fn the_holder_of_a_lock_is_found_by_its_place_in_what_the_kernel_shows() {
         let locks = "1: POSIX  ADVISORY  WRITE 7 fe:00:1234 0 EOF\n\
             2: FLOCK  ADVISORY  WRITE 8 fe:01:1234 0 EOF\n\
             3: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF\n\

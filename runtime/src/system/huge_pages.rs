@@ -652,7 +652,7 @@ mod tests {
     /// Random chunks come and go: none is two's at once, what is told to be zero is, regions in use
     /// are filled before others, and no more than so many free chunks keep their memory.
     #[test]
-    fn chunks_are_disjoint_and_zero_where_told_and_free_ones_are_let_go() {
+    fn chunks_are_disjoint_and_zero_where_said_and_free_ones_are_let_go() {
         static POOLS: [Pool; 3] = [Pool::new(), Pool::new(), Pool::new()];
         for (pool, seed) in POOLS.iter().zip(1u64..) {
             const REGIONS: usize = 6;
@@ -813,7 +813,7 @@ mod tests {
     /// Pages that were taken before the pool was allowed, and after: contents and zeros are kept,
     /// each goes back to where it came from.
     #[test]
-    fn the_allocator_tells_its_pages_from_those_of_the_system() {
+    fn the_allocator_distinguishes_its_pages_from_those_of_the_system() {
         let page = Layout::from_size_align(PAGE_BYTES, 1).unwrap();
         // SAFETY: each block is used within its length, with the layout that it was taken with, and
         // given back once.

@@ -47,7 +47,7 @@ struct Counts {
     written: AtomicU64,
     dropped: AtomicU64,
     /// Of the dropped ones, those that no line has told of.
-    untold: AtomicU64,
+    unreported: AtomicU64,
     queued_bytes: AtomicU64,
 }
 
@@ -104,13 +104,13 @@ impl LineQueue {
         if is_full {
             return self.drop_lines(1);
         }
-        let untold = counts.untold.swap(0, Ordering::Relaxed);
-        let line = line(untold);
+        let unreported = counts.unreported.swap(0, Ordering::Relaxed);
+        let line = line(unreported);
         let bytes = line.len() as u64;
         let queued = counts.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if queued > BYTES_MAX || self.orders.try_send(Order::Write(line)).is_err() {
             counts.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            counts.untold.fetch_add(untold, Ordering::Relaxed);
+            counts.unreported.fetch_add(unreported, Ordering::Relaxed);
             self.drop_lines(1);
         }
     }
@@ -118,7 +118,7 @@ impl LineQueue {
     /// Counts so many lines as dropped.
     pub(crate) fn drop_lines(&self, lines: u64) {
         self.counts.dropped.fetch_add(lines, Ordering::Relaxed);
-        self.counts.untold.fetch_add(lines, Ordering::Relaxed);
+        self.counts.unreported.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Waits until the lines that are queued are written, for [`END_WAIT`] at most.
@@ -203,11 +203,11 @@ mod tests {
     }
 
     fn numbered(number: usize) -> impl FnOnce(u64) -> Vec<u8> {
-        move |untold| format!("{number} {untold}\n").into_bytes()
+        move |unreported| format!("{number} {unreported}\n").into_bytes()
     }
 
     #[test]
-    fn a_full_queue_drops_lines_and_the_next_line_tells_how_many() {
+    fn a_full_queue_drops_lines_and_the_next_line_says_how_many() {
         let (queue, queued) = LineQueue::unwritten();
         for number in 0..LINES_MAX + 5 {
             queue.push(numbered(number));
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((queue.counts().dropped, queued.len()), (2, 4));
         let (queue, queued) = LineQueue::unwritten();
         queue.push(|_| vec![b'x'; 4 * bytes + 1]);
-        queue.push(|untold| vec![b'x'; usize::try_from(untold).unwrap()]);
+        queue.push(|unreported| vec![b'x'; usize::try_from(unreported).unwrap()]);
         assert_eq!((queue.counts().dropped, queued.len()), (1, 1));
     }
 

@@ -23,7 +23,7 @@ use crate::system::advice::Problem;
 use crate::system::huge_pages;
 
 /// Between two looks at the resident memory.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const MEASURE_EVERY: Duration = Duration::from_millis(10);
 /// After memory was given back in vain because the bound is near, it is not tried again for so
 /// long: a full cache is always near its bound.
 const VAIN_PAUSE: Duration = Duration::from_secs(1);
@@ -232,7 +232,7 @@ impl MemoryBound {
 
     /// What they take; only that shard tells it.
     #[inline]
-    pub(crate) fn tell(&self, shard: u16, bytes: usize) {
+    pub(crate) fn note_held(&self, shard: u16, bytes: usize) {
         self.held[usize::from(shard)].store(bytes as u64, Ordering::Relaxed);
     }
 
@@ -254,7 +254,7 @@ impl MemoryBound {
         held.map(|held| (held > 0).then_some(held)).sum()
     }
 
-    fn look(&self, resident: u64) {
+    fn adjust(&self, resident: u64) {
         if let Some(others) = self.others(resident) {
             self.leave(others.max(self.others_min));
         }
@@ -288,8 +288,8 @@ impl MemoryBound {
         };
         let is_worth = |others: u64| others >= self.others_min + WORTH_BYTES;
         match self.others(resident).is_some_and(is_worth) {
-            true => self.look(tries.give_back(process, resident)),
-            false => self.look(resident),
+            true => self.adjust(tries.give_back(process, resident)),
+            false => self.adjust(resident),
         }
     }
 
@@ -315,7 +315,7 @@ impl MemoryBound {
     }
 
     fn run(&self) {
-        let mut pause = LOOK_EVERY;
+        let mut pause = MEASURE_EVERY;
         while !self.is_over.load(Ordering::Relaxed) {
             std::thread::sleep(pause);
             let began = Instant::now();
@@ -325,7 +325,9 @@ impl MemoryBound {
             if self.held().is_some() {
                 self.prefault();
             }
-            pause = LOOK_EVERY.saturating_sub(began.elapsed()).max(PREFAULT_MAX);
+            pause = MEASURE_EVERY
+                .saturating_sub(began.elapsed())
+                .max(PREFAULT_MAX);
         }
     }
 
@@ -342,7 +344,7 @@ impl MemoryBound {
         if resident > most && tries.is_due(process.now(), Need::BoundIsNear) {
             resident = tries.give_back(process, resident);
         }
-        self.look(resident);
+        self.adjust(resident);
         Ok(())
     }
 
@@ -396,13 +398,13 @@ mod tests {
         let others = bound.others_min;
         let fixed = bound.slack() + others + 2 * fixed.cells_bytes_min;
         assert_eq!(before as u64, ((1 << 40) - fixed) / 2);
-        bound.tell(0, 3 << 20);
-        bound.tell(1, 4 << 20);
-        bound.look(others + (7 << 20));
+        bound.note_held(0, 3 << 20);
+        bound.note_held(1, 4 << 20);
+        bound.adjust(others + (7 << 20));
         assert_eq!(bound.share(), before, "no more than was thought");
-        bound.look(others + (17 << 20));
+        bound.adjust(others + (17 << 20));
         assert_eq!(bound.share(), before - (5 << 20));
-        bound.look(u64::MAX);
+        bound.adjust(u64::MAX);
         assert_eq!(bound.share(), 0);
         assert!(available_bytes() < u64::MAX && resident_bytes().unwrap() > 0);
     }
@@ -416,7 +418,7 @@ mod tests {
         /// How long it takes to give that back.
         takes: Cell<Duration>,
         tries: Cell<u32>,
-        looks: Cell<u32>,
+        readings: Cell<u32>,
     }
 
     impl Scripted {
@@ -427,7 +429,7 @@ mod tests {
                 kept: Cell::new(0),
                 takes: Cell::new(Duration::ZERO),
                 tries: Cell::new(0),
-                looks: Cell::new(0),
+                readings: Cell::new(0),
             }
         }
 
@@ -447,7 +449,7 @@ mod tests {
         }
 
         fn resident_bytes(&self) -> io::Result<u64> {
-            self.looks.set(self.looks.get() + 1);
+            self.readings.set(self.readings.get() + 1);
             Ok(self.used.get() + self.kept.get())
         }
 
@@ -468,7 +470,7 @@ mod tests {
     fn crowded(connections: u64) -> (MemoryBound, usize, Scripted) {
         let max = 2 * MemoryBound::new(1 << 40, 1, FIXED).unwrap().others_min + (64 << 20);
         let bound = MemoryBound::new(max, 1, FIXED).unwrap();
-        bound.tell(0, 1 << 20);
+        bound.note_held(0, 1 << 20);
         let process = Scripted::new(bound.others_min + (1 << 20) + connections);
         let best = bound.share();
         bound.measure(&process).unwrap();
@@ -526,9 +528,9 @@ mod tests {
         // Where nothing but data has grown, there is nothing to give back, and each look is bounded
         // too.
         process.used.set(bound.others_min + (1 << 20));
-        process.looks.set(0);
+        process.readings.set(0);
         assert_eq!(tries_in_a_second(0), 0);
-        assert_eq!(process.looks.get(), 50);
+        assert_eq!(process.readings.get(), 50);
     }
 
     /// Values fill what they may, and the process is near its bound all the time.

@@ -111,9 +111,9 @@ mod tests {
     fn a_limit_that_is_too_low_is_refused_with_the_need_and_the_way_to_raise_it() {
         assert_eq!(judge(48, 1, 0, 10_000), Ok(()));
         assert_eq!(judge(u64::MAX, 256, 1 << 22, 10_000), Ok(()));
-        let told = judge(16, 1, 0, 10_000).expect_err("too low").to_string();
+        let message = judge(16, 1, 0, 10_000).expect_err("too low").to_string();
         assert_eq!(
-            told,
+            message,
             "this process may have 16 open files (nofile), and a start with 1 shard and 0 segment \
              files needs at least 48: ulimit -n 14096, or LimitNOFILE=14096 in the systemd unit"
         );

@@ -204,21 +204,21 @@ mod tests {
         fs::write(&path, b"pencil").expect("written");
         let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
         set(0o644);
-        let told = read_private(&path, 10).expect_err("refused").to_string();
+        let message = read_private(&path, 10).expect_err("refused").to_string();
         let name = path.display();
         assert_eq!(
-            told,
+            message,
             format!("{name}: others may read it (mode 0644): chmod 600 {name}")
         );
         set(0o600);
         assert_eq!(read_private(&path, 10).expect("private"), b"pencil");
-        let told = read_private(&path, 5).expect_err("refused").to_string();
+        let message = read_private(&path, 5).expect_err("refused").to_string();
         assert_eq!(
-            told,
+            message,
             format!("{name}: it has 6 bytes, and at most 5 are read")
         );
-        let told = read_private(&folder, 10).expect_err("refused").to_string();
-        assert_eq!(told, format!("{}: it is no file", folder.display()));
+        let message = read_private(&folder, 10).expect_err("refused").to_string();
+        assert_eq!(message, format!("{}: it is no file", folder.display()));
         let missing = read_private(&folder.join("none"), 10).expect_err("missing");
         assert!(missing.is_missing());
         fs::remove_dir_all(&folder).expect("removed");

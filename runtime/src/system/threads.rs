@@ -45,14 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_cannot_be_made_is_told_with_what_forbids_it() {
+    fn a_thread_that_cannot_be_made_is_reported_with_what_forbids_it() {
         require_threads().expect("tests have threads");
         for (errno, mend) in [
             (libc::EPERM, "a seccomp filter forbids it"),
             (libc::EAGAIN, "raise the limit of threads"),
         ] {
-            let told = NoThread(io::Error::from_raw_os_error(errno)).to_string();
-            assert!(told.starts_with("cannot make a thread: ") && told.contains(mend));
+            let message = NoThread(io::Error::from_raw_os_error(errno)).to_string();
+            assert!(message.starts_with("cannot make a thread: ") && message.contains(mend));
         }
     }
 }

@@ -7,12 +7,12 @@ use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How long a look at the wall clock is good for.
-const LOOK_US: u64 = 1_000_000;
+const READING_US: u64 = 1_000_000;
 /// A look between two of the monotonic clock that are closer together is good at once.
 const APART_US: u64 = 20;
 /// How often a look is tried: a thread that loses its core in between would see a wall clock that
 /// is ahead.
-const LOOKS_MAX: usize = 4;
+const READINGS_MAX: usize = 4;
 
 /// The wall clock, carried on by the monotonic one between two looks.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl WallClock {
     #[inline]
     pub(crate) fn at(&self, now_us: u64, clock: impl Fn() -> u64) -> u64 {
         let seen = match self.seen.get() {
-            Some(seen) if now_us.saturating_sub(seen.us) < LOOK_US => seen,
+            Some(seen) if now_us.saturating_sub(seen.us) < READING_US => seen,
             _ => self.read_anew(clock),
         };
         // A look may be a little later than the time that is asked for.
@@ -44,7 +44,7 @@ impl WallClock {
     #[cold]
     fn read_anew(&self, clock: impl Fn() -> u64) -> Seen {
         let mut best: Option<(u64, Seen)> = None;
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READINGS_MAX {
             let (us, unix_us) = (clock(), unix_us());
             let apart_us = clock().saturating_sub(us);
             if best.is_none_or(|(best_us, _)| apart_us < best_us) {
@@ -78,11 +78,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_between_two_looks_and_then_looks_again() {
-        let (clock, looks) = (WallClock::default(), Cell::new(0));
+    fn it_goes_on_between_two_readings_and_then_reads_again() {
+        let (clock, readings) = (WallClock::default(), Cell::new(0));
         let at = |now_us: u64| {
             clock.at(now_us, || {
-                looks.set(looks.get() + 1);
+                readings.set(readings.get() + 1);
                 now_us
             })
         };
@@ -90,13 +90,17 @@ mod tests {
         assert!(begin > 1_600_000_000_000, "the real one");
         let seen = clock.seen.get().expect("it has looked");
         assert_eq!(at(7_000 + 999_999), (seen.unix_us + 999_999) / 1_000);
-        assert_eq!(looks.get(), 2, "one look, between two of the other clock");
+        assert_eq!(
+            readings.get(),
+            2,
+            "one look, between two of the other clock"
+        );
         assert!(at(1_007_000) >= begin);
-        assert_eq!(looks.get(), 4);
+        assert_eq!(readings.get(), 4);
     }
 
     #[test]
-    fn a_look_in_whose_middle_the_thread_stood_still_is_tried_again() {
+    fn a_reading_in_whose_middle_the_thread_stood_still_is_tried_again() {
         let clock = WallClock::default();
         // Each look takes a second, but for the third one.
         let times = Cell::new(0_u64);

@@ -105,7 +105,7 @@ impl ServedTls {
     }
 
     /// Reads the files if they were changed since they were looked at last.
-    pub(crate) fn look(&self) -> Option<Change> {
+    pub(crate) fn read_changed(&self) -> Option<Change> {
         let stamps = self.files.stamps();
         let is_changed = self.state().stamps != stamps;
         is_changed.then(|| self.read_anew())

@@ -84,12 +84,12 @@ impl TlsFiles {
 
     /// Reads and checks the files.
     pub(super) fn read(&self, now_unix_s: u64) -> Result<Identity, TlsFileError> {
-        let told = |source, cause| self.error(Defect::new(source, None, cause));
-        let certificate = read(&self.certificate).map_err(|it| told(Source::Certificate, it))?;
-        let key =
-            read_private(&self.key, FILE_BYTES_MAX).map_err(|it| told(Source::Key, it.cause()))?;
+        let refused = |source, cause| self.error(Defect::new(source, None, cause));
+        let certificate = read(&self.certificate).map_err(|it| refused(Source::Certificate, it))?;
+        let key = read_private(&self.key, FILE_BYTES_MAX)
+            .map_err(|it| refused(Source::Key, it.cause()))?;
         let ca = match &self.ca {
-            Some(path) => Some(read(path).map_err(|it| told(Source::Ca, it))?),
+            Some(path) => Some(read(path).map_err(|it| refused(Source::Ca, it))?),
             None => None,
         };
         let ca = ca.as_deref();

@@ -254,20 +254,20 @@ mod tests {
     fn an_edit_that_is_not_made_leaves_the_file_as_it_was() {
         let folder = Folder::new("refused");
         let path = folder.0.join("users");
-        let told = edit(&path, false, certificate("ann"))
+        let message = edit(&path, false, certificate("ann"))
             .expect_err("missing")
             .to_string();
         assert!(
-            told.contains("No such file") && told.contains("users"),
-            "{told}"
+            message.contains("No such file") && message.contains("users"),
+            "{message}"
         );
         edit(&path, true, certificate("ann")).expect("edited");
         let before = fs::read(&path).expect("read");
         let inode = fs::metadata(&path).expect("there").ino();
-        let told = edit(&path, true, certificate("ann"))
+        let message = edit(&path, true, certificate("ann"))
             .expect_err("twice")
             .to_string();
-        assert!(told.contains("user ann stands in line"), "{told}");
+        assert!(message.contains("user ann stands in line"), "{message}");
         edit(&path, true, |_| Ok(())).expect("nothing to change");
         assert_eq!(
             fs::metadata(&path).expect("there").ino(),
@@ -275,18 +275,21 @@ mod tests {
             "it was not replaced"
         );
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
-        let told = edit(&path, true, certificate("bob"))
+        let message = edit(&path, true, certificate("bob"))
             .expect_err("open")
             .to_string();
-        assert!(told.contains("others may read it (mode 0644)"), "{told}");
+        assert!(
+            message.contains("others may read it (mode 0644)"),
+            "{message}"
+        );
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
         fs::write(&path, [&before[..], b"raed x\n"].concat()).expect("written");
-        let told = edit(&path, true, certificate("bob"))
+        let message = edit(&path, true, certificate("bob"))
             .expect_err("unsound")
             .to_string();
         assert!(
-            told.contains("users:") && told.contains("\"raed\""),
-            "{told}"
+            message.contains("users:") && message.contains("\"raed\""),
+            "{message}"
         );
         assert_eq!(folder.names(), ["users"]);
     }

@@ -393,7 +393,7 @@ fn what_is_refused_names_who_may_not_whose_it_is_and_the_command_to_paste() {
 }
 
 #[test]
-fn inspection_changes_nothing_and_tells_an_empty_directory() {
+fn inspection_changes_nothing_and_recognizes_an_empty_directory() {
     let folder = Folder::new("inspection");
     let path = folder.path().join("data");
     assert!(Directory::inspect(&path).is_err());
@@ -472,7 +472,7 @@ fn a_segment_number_that_no_index_entry_can_hold_is_refused_by_name() {
 }
 
 #[test]
-fn recovery_reads_at_any_offset_and_length_and_is_told_where_a_file_ends() {
+fn recovery_reads_at_any_offset_and_length_and_knows_where_a_file_ends() {
     let folder = Folder::new("reader");
     let directory = folder.data();
     let contents: Vec<u8> = (0..10_000u32).map(|at| at.to_le_bytes()[0]).collect();

@@ -488,7 +488,7 @@ fn dropping_a_disk_waits_for_what_is_under_way_and_returns_every_block() {
 }
 
 #[test]
-fn a_read_past_the_end_tells_how_much_there_was() {
+fn a_read_past_the_end_says_how_much_there_was() {
     let folder = Folder::new("short");
     with_each(DiskOptions::default(), |mut disk, mut arena| {
         let (_, fd) = file(&folder, 3);

@@ -77,7 +77,7 @@ fn a_limit_that_was_lowered_clears_the_tables() {
 }
 
 #[test]
-fn a_table_that_cannot_be_removed_keeps_no_other_and_where_none_is_nothing_is_told() {
+fn a_table_that_cannot_be_removed_keeps_no_other_and_where_none_is_nothing_is_reported() {
     let folder = Folder::new("stubborn_table");
     let directory = folder.data();
     let room = room(&directory, 2 * MIB);

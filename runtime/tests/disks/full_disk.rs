@@ -56,7 +56,7 @@ pub(crate) fn run(program: &str, arguments: &[&Path]) -> io::Result<()> {
 }
 
 #[test]
-fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
+fn a_full_disk_is_answered_to_who_asks_and_the_file_comes_when_there_is_room() {
     let folder = Folder::new("full_disk");
     let Some(mounted) = Mounted::new(&folder) else {
         return;

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use penstock::directory::Directory;
-use penstock::startup::checks::{Check, Demand, allowed_cores, look};
+use penstock::startup::checks::{Check, Demand, allowed_cores, check_all};
 
 use crate::{Folder, options};
 
@@ -22,10 +22,10 @@ fn named<'a>(checks: &'a [Check], name: &str) -> &'a Check {
 }
 
 #[test]
-fn everything_that_is_looked_at_has_a_value_and_every_problem_a_mend() {
+fn everything_that_is_checked_has_a_value_and_every_problem_a_mend() {
     let folder = Folder::new("checks");
     let directory = folder.data();
-    let checks = look(&demand(&directory));
+    let checks = check_all(&demand(&directory));
     for check in &checks {
         println!("{check:?}");
         assert!(!check.value.is_empty());
@@ -53,7 +53,7 @@ fn what_cannot_be_had_is_said_with_both_numbers() {
     let directory = folder.data();
     let cores = u32::try_from(allowed_cores().len()).expect("few");
     assert!(cores > 0);
-    let checks = look(&Demand {
+    let checks = check_all(&Demand {
         shards: cores + 1,
         segment_bytes: 1 << 50,
         connections_max: 1 << 40,
@@ -77,7 +77,7 @@ fn what_cannot_be_had_is_said_with_both_numbers() {
 }
 
 #[test]
-fn a_directory_in_memory_is_told_from_a_disk() {
+fn a_directory_in_memory_is_distinguished_from_a_disk() {
     let path = Path::new("/dev/shm").join(format!("penstock-checks-{}", std::process::id()));
     let directory = match Directory::open(&path, options()) {
         Ok(directory) => directory,
@@ -86,7 +86,7 @@ fn a_directory_in_memory_is_told_from_a_disk() {
             return;
         }
     };
-    let checks = look(&demand(&directory));
+    let checks = check_all(&demand(&directory));
     let problem = named(&checks, "file system").problem.clone();
     drop(directory);
     std::fs::remove_dir_all(path).expect("remove");

@@ -114,7 +114,7 @@ fn what_an_earlier_run_left_is_given_out_before_a_file_is_made() {
 }
 
 #[test]
-fn the_first_file_that_was_left_is_given_at_once_and_damage_behind_it_is_told_to_who_got_it() {
+fn the_first_file_that_was_left_is_given_at_once_and_damage_behind_it_is_reported_to_who_got_it() {
     let folder = Folder::new("no_spare");
     let directory = folder.data();
     let segments = directory.segments();
@@ -125,15 +125,15 @@ fn the_first_file_that_was_left_is_given_at_once_and_damage_behind_it_is_told_to
     fs::write(segments.path(FileId(2)), used).expect("write");
     let left = leftovers(left);
     let spares = start_behind(&directory, left);
-    let is_told = |inbox: &flume::Receiver<SpareOutcome>| match inbox.recv_timeout(LONG) {
+    let is_damaged = |inbox: &flume::Receiver<SpareOutcome>| match inbox.recv_timeout(LONG) {
         Ok(SpareOutcome::Damaged(text)) => assert!(text.contains("00000002.seg"), "{text}"),
         other => panic!("{other:?}"),
     };
     let first = ask(&spares.handle(), 1 << 20);
     assert_eq!(ready(&first).file, FileId(1));
-    is_told(&first);
+    is_damaged(&first);
     // Who asks later gets none, not even a new one.
-    is_told(&ask(&spares.handle(), 1 << 20));
+    is_damaged(&ask(&spares.handle(), 1 << 20));
     drop(spares);
     assert_eq!(segments.list().expect("list").len(), 2);
 }
@@ -380,7 +380,7 @@ fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
 /// A refusal that a shard gets behind a file that it gave back is overtaken if the file is not
 /// among these: what becomes of its room is not said yet.
 #[test]
-fn a_refusal_tells_how_many_files_its_shard_had_given_back() {
+fn a_refusal_says_how_many_files_its_shard_had_given_back() {
     let folder = Folder::new("released_count");
     let directory = folder.data();
     let room = room(&directory, 2 << 20);

@@ -68,7 +68,7 @@ fn counted(info: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn beside_writers_what_stays_is_told_once_and_not_older_than_what_was_answered() {
+fn beside_writers_what_stays_is_shown_once_and_not_older_than_what_was_answered() {
     const STEADY: usize = 3_000;
     const CHANGES: u64 = 30_000;
     for shards in BTreeSet::from([1, two_shards_or_one()]) {
@@ -80,13 +80,13 @@ fn beside_writers_what_stays_is_told_once_and_not_older_than_what_was_answered()
         }
         let answered: Vec<AtomicU64> = (0..STEADY).map(|_| AtomicU64::new(0)).collect();
         let scan = |prefix: &[u8]| -> BTreeMap<Vec<u8>, u64> {
-            let mut told = BTreeMap::new();
+            let mut shown = BTreeMap::new();
             for entry in store.scan(prefix, true) {
                 let Entry { key, value, .. } = entry.unwrap();
                 let change = change_of(&key, &value.unwrap());
-                assert!(told.insert(key.to_vec(), change).is_none(), "told twice");
+                assert!(shown.insert(key.to_vec(), change).is_none(), "told twice");
             }
-            told
+            shown
         };
         let (scans, left) = std::thread::scope(|scope| {
             let edits = scope.spawn(|| {
@@ -120,9 +120,9 @@ fn beside_writers_what_stays_is_told_once_and_not_older_than_what_was_answered()
                     .iter()
                     .map(|change| change.load(Ordering::Acquire))
                     .collect();
-                let told = scan([&b""[..], b"steady:"][scans % 2]);
+                let shown = scan([&b""[..], b"steady:"][scans % 2]);
                 for (number, before) in before.into_iter().enumerate() {
-                    let change = told.get(&steady(number));
+                    let change = shown.get(&steady(number));
                     assert!(
                         change >= Some(&before),
                         "key {number}: {change:?}, and {before} was answered before"
@@ -146,7 +146,7 @@ fn beside_writers_what_stays_is_told_once_and_not_older_than_what_was_answered()
 struct Held {
     /// There from the first page on.
     there: HashSet<Vec<u8>>,
-    told: HashSet<Vec<u8>>,
+    shown: HashSet<Vec<u8>>,
     pages: usize,
 }
 
@@ -176,13 +176,13 @@ impl Held {
                 Some(value) => assert!(request.wants_values && value[..] == is[..]),
                 None => assert!(!request.wants_values || is.len() > 4_000, "{}", is.len()),
             }
-            assert!(self.told.insert(key.to_vec()), "{key:?} is told twice");
+            assert!(self.shown.insert(key.to_vec()), "{key:?} is told twice");
         }
         page.next
     }
 
     fn end(&self) {
-        let missing = self.there.difference(&self.told).next();
+        let missing = self.there.difference(&self.shown).next();
         assert!(missing.is_none(), "{missing:?} was there and was not told");
     }
 }
@@ -270,14 +270,14 @@ fn a_scan_goes_on_where_it_was_after_opens_with_other_numbers_of_shards() {
         wants_values: true,
         ..ScanRequest::begin(b"")
     };
-    while let Some(from) = cursor.take_if(|_| held.told.len() < 1_000) {
+    while let Some(from) = cursor.take_if(|_| held.shown.len() < 1_000) {
         let page = store.scan_page(&request(from)).wait().unwrap();
         cursor = held.take(page, &request(from), &model);
     }
     store.close().unwrap();
 
     let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
-    while let Some(from) = cursor.take_if(|_| held.told.len() < 2_000) {
+    while let Some(from) = cursor.take_if(|_| held.shown.len() < 2_000) {
         // What comes and goes changes no other key's place.
         let gone = held.there.iter().next().expect("some are left").clone();
         assert!(local.del(&gone).unwrap());

@@ -348,7 +348,7 @@ fn a_batch_answers_each_operation_in_its_order_over_all_shards() {
 }
 
 #[test]
-fn an_edit_keeps_the_expiry_and_a_read_tells_it() {
+fn an_edit_keeps_the_expiry_and_a_read_shows_it() {
     let scratch = Scratch::new("expiry");
     let mut store = Penstock::open_local(&scratch.0, options()).unwrap();
     let until = Expiry::At(4_000_000_000_000);
@@ -360,8 +360,8 @@ fn an_edit_keeps_the_expiry_and_a_read_tells_it() {
         true
     });
     assert!(edited.unwrap().is_some());
-    let told = store.expiry(b"hold").unwrap().unwrap();
-    assert_eq!(told.expiry_ms, 4_000_000_000_000);
+    let expiry = store.expiry(b"hold").unwrap().unwrap();
+    assert_eq!(expiry.expiry_ms, 4_000_000_000_000);
     store.set_expiry(b"hold", Expiry::Never).unwrap();
     assert_eq!(store.expiry(b"hold").unwrap().unwrap().left_ms(), None);
     store.set_expiry(b"hold", Expiry::At(1)).unwrap();
@@ -590,9 +590,9 @@ fn a_read_without_a_frame_shows_what_a_frame_is_answered() {
             wanted: Wanted::Value,
         }]);
         let framed = framed.into_iter().next().unwrap().unwrap().found().unwrap();
-        let looked = store.get(&key).unwrap();
-        assert_eq!(looked, framed, "round {round}, key {}", key.escape_ascii());
-        shown[usize::from(looked.is_some())] += 1;
+        let read = store.get(&key).unwrap();
+        assert_eq!(read, framed, "round {round}, key {}", key.escape_ascii());
+        shown[usize::from(read.is_some())] += 1;
     }
     assert!(
         shown.iter().all(|&times| times > 1000),
@@ -679,7 +679,7 @@ fn a_threads_pipelined_operations_on_a_key_run_in_their_order() {
 }
 
 #[test]
-fn a_handle_that_outlives_the_store_is_told_so() {
+fn a_handle_that_outlives_the_store_is_refused_by_name() {
     let scratch = Scratch::new("outlive");
     let store = Penstock::open(&scratch.0, options()).unwrap();
     let handle = store.clone();

@@ -18,8 +18,8 @@ fn user(file: &Path, words: &[&str]) -> String {
     let mut user = command(&[&["user"], words].concat());
     let output = user.env("PENSTOCK_USERS", file).output().expect("it runs");
     assert!(output.status.success(), "{words:?}: {output:?}");
-    let told = String::from_utf8(output.stdout).expect("text");
-    told.trim_end().to_string()
+    let printed = String::from_utf8(output.stdout).expect("text");
+    printed.trim_end().to_string()
 }
 
 fn connect(server: &Server, name: &str, secret: &str) -> Option<Client> {
@@ -55,7 +55,7 @@ fn wait_for(audit: &Path, event: &str) -> Value {
 }
 
 #[test]
-fn an_audit_tells_who_came_who_was_refused_and_what_was_asked_and_shows_no_secret() {
+fn an_audit_names_who_came_who_was_refused_and_what_was_asked_and_shows_no_secret() {
     let folder = scratch::folder("audit");
     fs::create_dir_all(&folder).expect("a folder");
     let (file, audit) = (folder.join("users"), folder.join("audit.jsonl"));
@@ -103,7 +103,7 @@ fn an_audit_tells_who_came_who_was_refused_and_what_was_asked_and_shows_no_secre
     // A second later the next one is told, with all that were not.
     std::thread::sleep(Duration::from_millis(1_100));
     client.set(b"stock:1", b"1").wait().expect_err("it may not");
-    let told = || -> u64 {
+    let denials = || -> u64 {
         let denied = lines(&audit);
         let denied = denied.iter().filter(|line| line["event"] == "denied");
         denied
@@ -111,11 +111,11 @@ fn an_audit_tells_who_came_who_was_refused_and_what_was_asked_and_shows_no_secre
             .sum()
     };
     let until = Instant::now() + PATIENCE;
-    while told() < 51 {
-        assert!(Instant::now() < until, "{} denials are told", told());
+    while denials() < 51 {
+        assert!(Instant::now() < until, "{} denials are told", denials());
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(told(), 51, "each is counted once");
+    assert_eq!(denials(), 51, "each is counted once");
 
     assert!(connect(&server, "ann", "a wrong password").is_none());
     let refused = wait_for(&audit, "login_refused");
@@ -132,8 +132,8 @@ fn an_audit_tells_who_came_who_was_refused_and_what_was_asked_and_shows_no_secre
     let output = keyspace.output().expect("it runs");
     assert!(output.status.success(), "{output:?}");
     let asked = wait_for(&audit, "keyspace");
-    let told = (&asked["user"], &asked["asked"], &asked["prefix"]);
-    assert_eq!(told, (&"ann".into(), &"create".into(), &"cart:".into()));
+    let fields = (&asked["user"], &asked["asked"], &asked["prefix"]);
+    assert_eq!(fields, (&"ann".into(), &"create".into(), &"cart:".into()));
 
     user(&file, &["remove", "till"]);
     assert_eq!(wait_for(&audit, "users")["users"], 1);

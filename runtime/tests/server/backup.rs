@@ -25,7 +25,7 @@ use crate::process::Server;
 use crate::scratch;
 
 /// Runs a command that must end with this code; what it printed.
-fn told(code: i32, words: &[&str]) -> String {
+fn output_of(code: i32, words: &[&str]) -> String {
     let output = command(words).output().unwrap();
     let text = [&output.stdout, &output.stderr]
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
@@ -60,7 +60,7 @@ impl Server {
             "--addr",
             &self.address.to_string(),
         ];
-        told(0, &[&words[..], more].concat())
+        output_of(0, &[&words[..], more].concat())
     }
 }
 
@@ -208,13 +208,13 @@ fn a_backup_under_load_holds_what_was_acknowledged_and_nothing_that_was_not_aske
     assert!(!data.join("segments/staging").exists());
     server.stop();
     assert_eq!(damage(&vault), Vec::<String>::new());
-    told(0, &["verify", text(&vault)]);
+    output_of(0, &["verify", text(&vault)]);
 
-    told(
+    output_of(
         0,
         &["restore", "--from", text(&vault), "--to", text(&other)],
     );
-    told(0, &["verify", text(&other)]);
+    output_of(0, &["verify", text(&other)]);
     let restored = serve(&other);
     let client = restored.client();
     for writer in 0..WRITERS {
@@ -307,7 +307,7 @@ fn a_second_backup_copies_only_new_segments_and_old_ones_can_be_dropped() {
     let third = server.backup(&data, &vault, &["--keep", "1"]);
     assert!(third.contains("removed 2 older backups"), "{third}");
     assert_eq!(on_disk(), newest(&vault).bytes());
-    told(0, &["verify", text(&vault)]);
+    output_of(0, &["verify", text(&vault)]);
     server.stop();
 }
 
@@ -383,11 +383,11 @@ fn a_backup_beside_cleaning_is_whole_although_segments_leave() {
         .iter()
         .any(|log| log.segments.first().is_some_and(|first| first.sequence > 1));
     assert!(holes, "nothing was cleaned before the backup");
-    told(
+    output_of(
         0,
         &["restore", "--from", text(&vault), "--to", text(&other)],
     );
-    told(0, &["verify", text(&other)]);
+    output_of(0, &["verify", text(&other)]);
     let restored = serve(&other);
     let client = restored.client();
     for key in 0..KEYS {
@@ -418,12 +418,12 @@ fn small(name: &str) -> (Place, PathBuf, PathBuf) {
     }
     drop(client);
     server.stop();
-    told(0, &["backup", "--data", text(&data), "--to", text(&vault)]);
+    output_of(0, &["backup", "--data", text(&data), "--to", text(&vault)]);
     (place, data, vault)
 }
 
 #[test]
-fn every_flipped_byte_of_a_backup_is_told() {
+fn every_flipped_byte_of_a_backup_is_reported() {
     let (_place, _, vault) = small("flips");
     assert_eq!(damage(&vault), Vec::<String>::new());
     let mut flipped = 0;
@@ -447,7 +447,7 @@ fn every_flipped_byte_of_a_backup_is_told() {
 }
 
 #[test]
-fn every_cut_or_missing_file_of_a_backup_is_told_and_not_restored() {
+fn every_cut_or_missing_file_of_a_backup_is_reported_and_not_restored() {
     let (_place, _, vault) = small("cuts");
     let other = vault.with_file_name("other");
     for path in files(&vault) {
@@ -472,20 +472,23 @@ fn every_cut_or_missing_file_of_a_backup_is_told_and_not_restored() {
         }
         assert!(restore(&vault, &other, None, 0).is_err());
         assert!(!other.exists(), "something of it was left");
-        let told_of = |cause: &str| {
-            let told = told(
+        let cause_is_named = |cause: &str| {
+            let printed = output_of(
                 1,
                 &["restore", "--from", text(&vault), "--to", text(&other)],
             );
-            assert!(told.contains(text(&path)) && told.contains(cause), "{told}");
-            assert!(told.contains("nothing was restored"), "{told}");
+            assert!(
+                printed.contains(text(&path)) && printed.contains(cause),
+                "{printed}"
+            );
+            assert!(printed.contains("nothing was restored"), "{printed}");
         };
         if !is_manifest {
-            told_of(&format!("it has fewer than its {} bytes", bytes.len()));
+            cause_is_named(&format!("it has fewer than its {} bytes", bytes.len()));
         }
         fs::remove_file(&path).unwrap();
         if !is_manifest {
-            told_of("No such file or directory");
+            cause_is_named("No such file or directory");
         }
         assert!(
             is_manifest || !damage(&vault).is_empty(),
@@ -510,9 +513,9 @@ fn what_an_interrupted_backup_leaves_is_no_backup_and_the_next_one_uses_it() {
     fs::remove_file(path).unwrap();
     fs::write(vault.join("segments/new.tmp"), "half").unwrap();
     fs::write(vault.join("new.tmp"), "half").unwrap();
-    let refused = told(2, &["verify", text(&vault)]);
+    let refused = output_of(2, &["verify", text(&vault)]);
     assert!(refused.contains("no backup"), "{refused}");
-    told(
+    output_of(
         2,
         &[
             "restore",
@@ -522,10 +525,10 @@ fn what_an_interrupted_backup_leaves_is_no_backup_and_the_next_one_uses_it() {
             text(&vault.with_file_name("other")),
         ],
     );
-    let again = told(0, &["backup", "--data", text(&data), "--to", text(&vault)]);
+    let again = output_of(0, &["backup", "--data", text(&data), "--to", text(&vault)]);
     assert!(again.contains("copied 0 segments"), "{again}");
     assert!(!vault.join("new.tmp").exists() && !vault.join("segments/new.tmp").exists());
-    told(0, &["verify", text(&vault)]);
+    output_of(0, &["verify", text(&vault)]);
 }
 
 /// An embedded store begins with short segments and doubles them.
@@ -548,21 +551,21 @@ fn an_embedded_store_with_segments_of_several_lengths_is_inspected_verified_and_
     lengths.dedup();
     assert!(lengths.len() >= 3, "{lengths:?}");
 
-    told(0, &["inspect", text(&data)]);
-    told(0, &["verify", text(&data)]);
-    told(0, &["backup", "--data", text(&data), "--to", text(&vault)]);
-    told(0, &["verify", text(&vault)]);
+    output_of(0, &["inspect", text(&data)]);
+    output_of(0, &["verify", text(&data)]);
+    output_of(0, &["backup", "--data", text(&data), "--to", text(&vault)]);
+    output_of(0, &["verify", text(&vault)]);
     let copied: BTreeSet<u64> = newest(&vault)
         .logs
         .iter()
         .flat_map(|log| log.segments.iter().map(|segment| segment.bytes))
         .collect();
     assert!(copied.len() >= 3, "{copied:?}");
-    told(
+    output_of(
         0,
         &["restore", "--from", text(&vault), "--to", text(&other)],
     );
-    told(0, &["inspect", text(&other)]);
+    output_of(0, &["inspect", text(&other)]);
     for data in [&data, &other] {
         let store = Penstock::open(data, Options::default()).unwrap();
         for number in 0..600_u32 {
@@ -578,7 +581,7 @@ fn an_embedded_store_with_segments_of_several_lengths_is_inspected_verified_and_
 fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
     let (_place, data, vault) = small("identity");
     let other = vault.with_file_name("other");
-    told(
+    output_of(
         0,
         &["restore", "--from", text(&vault), "--to", text(&other)],
     );
@@ -598,7 +601,7 @@ fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
     });
     assert!(b.epoch > a.epoch, "{a:?} {b:?}");
     // Neither is taken for the other.
-    let mixed = told(
+    let mixed = output_of(
         2,
         &[
             "backup",
@@ -614,7 +617,7 @@ fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
         mixed.contains("name the one that uses it with --addr"),
         "{mixed}"
     );
-    let foreign = told(
+    let foreign = output_of(
         2,
         &[
             "backup",
@@ -634,15 +637,15 @@ fn a_restored_node_is_another_one_and_gives_out_no_version_of_the_original() {
 #[test]
 fn a_restore_into_anything_but_an_empty_directory_is_refused() {
     let (_place, data, vault) = small("occupied");
-    let refused = told(2, &["restore", "--from", text(&vault), "--to", text(&data)]);
+    let refused = output_of(2, &["restore", "--from", text(&vault), "--to", text(&data)]);
     assert!(refused.contains("not empty"), "{refused}");
     let empty = vault.with_file_name("empty");
     fs::create_dir(&empty).unwrap();
-    told(
+    output_of(
         0,
         &["restore", "--from", text(&vault), "--to", text(&empty)],
     );
-    let refused = told(
+    let refused = output_of(
         2,
         &["restore", "--from", text(&vault), "--to", text(&empty)],
     );
@@ -653,14 +656,14 @@ fn a_restore_into_anything_but_an_empty_directory_is_refused() {
 fn wrong_places_are_refused_by_name() {
     let (_place, data, vault) = small("places");
     let inside = data.join("backups");
-    let words = |to: &Path| told(2, &["backup", "--data", text(&data), "--to", text(to)]);
+    let words = |to: &Path| output_of(2, &["backup", "--data", text(&data), "--to", text(to)]);
     assert!(words(&inside).contains("within the data directory"));
     assert!(words(&data).contains("within the data directory"));
     let foreign = vault.with_file_name("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("letter.txt"), "").unwrap();
     assert!(words(&foreign).contains("it holds 'letter.txt'"));
-    let absent = told(
+    let absent = output_of(
         2,
         &[
             "restore",
@@ -676,11 +679,11 @@ fn wrong_places_are_refused_by_name() {
         absent.contains("no backup is named none.manifest"),
         "{absent}"
     );
-    assert!(told(2, &["verify", "/nowhere"]).contains("/nowhere"));
+    assert!(output_of(2, &["verify", "/nowhere"]).contains("/nowhere"));
 }
 
 /// Runs a command whose files may have so many bytes: then its writes fail, as on a full disk.
-fn told_within(file_bytes_max: u64, words: &[&str]) -> String {
+fn output_within(file_bytes_max: u64, words: &[&str]) -> String {
     let limit = libc::rlimit {
         rlim_cur: file_bytes_max,
         rlim_max: file_bytes_max,
@@ -716,7 +719,7 @@ fn a_target_that_takes_no_more_bytes_is_named_and_not_the_source() {
             ["restore", "--from", text(&vault), "--to"],
         ),
     ] {
-        let refused = told_within(4096, &[&words[..], &[text(&to)]].concat());
+        let refused = output_within(4096, &[&words[..], &[text(&to)]].concat());
         assert!(refused.contains(text(&to)), "{refused}");
         assert!(!refused.contains(words[2]), "{refused}");
         let left = fs::read_dir(to.join("segments")).map_or(0, Iterator::count);
@@ -735,7 +738,7 @@ fn damage_of_the_data_is_not_backed_up() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[4096 + 64 + 20] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let refused = told(1, &["backup", "--data", text(&data), "--to", text(&vault)]);
+    let refused = output_of(1, &["backup", "--data", text(&data), "--to", text(&vault)]);
     assert!(refused.contains("is damaged at offset 4096"), "{refused}");
     assert_eq!(files(&vault), before);
 }
@@ -830,13 +833,13 @@ fn a_server_that_cannot_be_asked_is_exit_code_3_and_leaves_nothing() {
     let vault = vault.with_file_name("beside");
     let _server = held(&data);
     let words = ["backup", "--data", text(&data), "--to", text(&vault)];
-    let refused = told(3, &[&words[..], &["--addr", "127.0.0.1:1"]].concat());
+    let refused = output_of(3, &[&words[..], &["--addr", "127.0.0.1:1"]].concat());
     assert!(refused.contains("no server at 127.0.0.1:1"), "{refused}");
     assert!(!data.join("segments/staging").exists() && !vault.exists());
 }
 
 #[test]
-fn a_durable_record_that_cannot_be_read_is_told() {
+fn a_durable_record_that_cannot_be_read_is_reported() {
     let (_place, data, vault) = small("short");
     let vault = vault.with_file_name("beside");
     let mut ends = ends(&data);
@@ -873,7 +876,7 @@ fn a_backup_that_was_copied_elsewhere_is_whole() {
     fs::remove_file(moved.join("LOCK")).unwrap();
     assert_eq!(damage(&moved), Vec::<String>::new());
     let other = moved.with_file_name("other");
-    told(
+    output_of(
         0,
         &["restore", "--from", text(&moved), "--to", text(&other)],
     );

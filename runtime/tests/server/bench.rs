@@ -75,9 +75,12 @@ fn a_level_that_the_server_raised_is_reported_as_the_one_reached() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["level"], "none");
     assert_eq!(report["level_reached"], "disk");
-    let told = errors_of(&output);
+    let printed = errors_of(&output);
     let raised = "level none was asked for, and the server raised it to disk";
-    assert!(output.status.success() && told.contains(raised), "{told}");
+    assert!(
+        output.status.success() && printed.contains(raised),
+        "{printed}"
+    );
     let asked = ["set", "--level", "disk", "--duration", "0.2"];
     let output = server.bench(&asked);
     assert!(output.status.success() && output.stderr.is_empty());
@@ -88,10 +91,13 @@ fn levels_are_not_compared_where_the_server_raises_them() {
     let server = serve("bench-one-level", "interval");
     for workload in ["set", "get", "decr"] {
         let output = server.bench(&[workload, "--levels", "--duration", "0.3"]);
-        let told = errors_of(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let printed = errors_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let raised = "level none is raised to interval by this server";
-        assert!(told.contains(raised) && output.stdout.is_empty(), "{told}");
+        assert!(
+            printed.contains(raised) && output.stdout.is_empty(),
+            "{printed}"
+        );
     }
 }
 
@@ -126,7 +132,7 @@ fn levels_take_turns_and_each_interval_is_a_line_of_csv() {
 }
 
 #[test]
-fn a_healthy_run_leaves_nothing_unknown_and_tells_how_to_repeat_it() {
+fn a_healthy_run_leaves_nothing_unknown_and_says_how_to_repeat_it() {
     let server = serve("bench-healthy", "disk");
     let ends: [&[&str]; 4] = [
         &["set", "--duration", "0.4"],
@@ -162,10 +168,13 @@ fn keys_that_one_run_filled_serve_further_ones_which_write_none() {
     let get = ["get", "--value-bytes", "16384", "--requests", "300"];
     let filled = [&get[..], &["--filled"]].concat();
     let output = server.bench(&filled);
-    let told = errors_of(&output);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let printed = errors_of(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     let missing = "--filled with --keys 300: a read of bench:0000000299";
-    assert!(told.contains(missing) && output.stdout.is_empty(), "{told}");
+    assert!(
+        printed.contains(missing) && output.stdout.is_empty(),
+        "{printed}"
+    );
     let records = |report: &Value| report["server"]["record_bytes"].as_u64().expect("counted");
     assert_eq!(server.json(&[&get[..], &["--keep"]].concat())["refused"], 0);
     let report = server.json(&filled);

@@ -169,10 +169,10 @@ fn the_keyspaces_of_the_sale_have_level_all_in_every_deployment() {
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
-        let told = String::from_utf8(output.stdout).unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
         for prefix in ["stock:", "order:", "buyer:"] {
             let line = format!("\"{prefix}\" level-min all ");
-            assert_eq!(told.matches(&line).count(), 1, "{told}");
+            assert_eq!(printed.matches(&line).count(), 1, "{printed}");
         }
     }
     // Each program that the till may run has a key in one of them.
@@ -282,8 +282,8 @@ impl Etcd {
     /// Whether a command succeeds, and what it tells.
     fn plan(&self, words: &[&str]) -> (bool, String) {
         let output = self.cluster(words);
-        let told = String::from_utf8(output.stdout).unwrap();
-        (output.status.success(), told)
+        let printed = String::from_utf8(output.stdout).unwrap();
+        (output.status.success(), printed)
     }
 
     /// The files and the plan that are there behind a run of `prepare.sh`.

@@ -200,9 +200,9 @@ fn fill_beside_tables(name: &str, loaded: bool) {
         sets.into_iter().for_each(|set| drop(set.wait().unwrap()));
     }
     let scan = |client: &Client, keys: u64| {
-        let told = client.scan(b"", false).map(|entry| entry.unwrap().key);
-        let told: std::collections::HashSet<_> = told.collect();
-        assert_eq!(told.len() as u64, keys);
+        let shown = client.scan(b"", false).map(|entry| entry.unwrap().key);
+        let shown: std::collections::HashSet<_> = shown.collect();
+        assert_eq!(shown.len() as u64, keys);
     };
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let wait_for = |is_there: &dyn Fn() -> bool, what: &str| {

@@ -90,9 +90,9 @@ fn of_the_past(data: &Path, ago_ms: u64) {
     server.client().set(b"key", b"value").wait().unwrap();
     stop(server);
     let then = (unix_ms() - ago_ms).to_string();
-    let (code, told) = inspect(data, &["--lower-time", &then, "--accept-loss", "times"]);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("lowered: "), "{told}");
+    let (code, printed) = inspect(data, &["--lower-time", &then, "--accept-loss", "times"]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("lowered: "), "{printed}");
 }
 
 #[test]
@@ -169,11 +169,11 @@ fn lowering_the_time_is_planned_before_it_is_carried_out_and_repeats() {
         "it has changed nothing"
     );
     let accepted = [&wanted[..], &["--accept-loss", "times"]].concat();
-    let (code, told) = inspect(&data, &accepted);
-    assert_eq!(code, Some(0), "{told}");
-    let (code, told) = inspect(&data, &accepted);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("nothing to lower"), "{told}");
+    let (code, printed) = inspect(&data, &accepted);
+    assert_eq!(code, Some(0), "{printed}");
+    let (code, printed) = inspect(&data, &accepted);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("nothing to lower"), "{printed}");
     assert_eq!(inspect(&data, &[]).0, Some(0), "it is sound");
 
     let server = Server::start(&mut serve(&data, &["--admin-listen", "off"]));
@@ -222,20 +222,20 @@ impl Ports {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let banner = BufReader::new(process.stdout.take().unwrap());
         let mut lines = banner.lines().map_while(Result::ok);
-        let mut told = std::collections::BTreeMap::new();
+        let mut shown = std::collections::BTreeMap::new();
         for line in lines.by_ref().take_while(|line| line != "ready") {
             let mut words = line.split_whitespace();
             if let (Some(name), Some(address)) = (words.next(), words.next()) {
                 let address = address.trim_start_matches("http://");
-                told.extend(address.parse().ok().map(|it| (name.to_string(), it)));
+                shown.extend(address.parse().ok().map(|it| (name.to_string(), it)));
             }
         }
         std::thread::spawn(move || lines.for_each(drop));
-        let address = told["listening"];
+        let address = shown["listening"];
         Ports {
             server: Server { process, address },
-            admin: told["admin"],
-            resp: told["resp"],
+            admin: shown["admin"],
+            resp: shown["resp"],
         }
     }
 
@@ -328,8 +328,8 @@ fn a_store_that_is_ahead_of_the_clock_says_so_serves_new_tokens_and_is_brought_b
         "{said}"
     );
 
-    let (code, told) = inspect(&data, &["--lower-time", "now", "--accept-loss", "times"]);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, printed) = inspect(&data, &["--lower-time", "now", "--accept-loss", "times"]);
+    assert_eq!(code, Some(0), "{printed}");
     let ports = Ports::start(&mut serve(&data, &admin));
     let soon_s = unix_ms() / 1_000 + 1_800;
     assert!(

@@ -47,7 +47,7 @@ fn errors_of(output: &Output) -> String {
 }
 
 #[test]
-fn every_command_that_writes_says_that_it_was_executed_when_nobody_can_be_told() {
+fn every_command_that_writes_says_that_it_was_executed_when_nobody_can_be_answered() {
     if !Path::new("/dev/full").exists() {
         println!("skipped: there is no /dev/full");
         return;
@@ -86,11 +86,11 @@ fn every_command_that_writes_says_that_it_was_executed_when_nobody_can_be_told()
         (output.status.code(), errors_of(&output))
     };
     for line in writes {
-        let (code, told) = fails(line);
-        assert_eq!(code, Some(4), "{line}: {told}");
+        let (code, printed) = fails(line);
+        assert_eq!(code, Some(4), "{line}: {printed}");
         assert!(
-            told.contains(", but the answer cannot be written: "),
-            "{line}: {told}"
+            printed.contains(", but the answer cannot be written: "),
+            "{line}: {printed}"
         );
     }
     // Each was executed once.
@@ -99,9 +99,12 @@ fn every_command_that_writes_says_that_it_was_executed_when_nobody_can_be_told()
     assert!(client.get(b"gone").wait().unwrap().is_none());
     assert!(client.get(b"loaded").wait().unwrap().is_some());
     for line in ["get stock", "scan", "ttl stock", "set k v --token new"] {
-        let (code, told) = fails(line);
-        assert_eq!(code, Some(2), "{line}: {told}");
-        assert!(!told.contains("the write was executed"), "{line}: {told}");
+        let (code, printed) = fails(line);
+        assert_eq!(code, Some(2), "{line}: {printed}");
+        assert!(
+            !printed.contains("the write was executed"),
+            "{line}: {printed}"
+        );
     }
     assert!(
         client.get(b"k").wait().unwrap().is_none(),
@@ -112,18 +115,18 @@ fn every_command_that_writes_says_that_it_was_executed_when_nobody_can_be_told()
 }
 
 #[test]
-fn an_answer_that_leaves_a_write_with_a_token_open_is_told_as_the_server_says_it() {
+fn an_answer_that_leaves_a_write_with_a_token_open_is_reported_as_the_server_says_it() {
     let server = Server::start(&mut serving("old-token"));
     // Of 1970, which is behind each horizon.
     let token = penstock_client::Token::new(1, [7; 10]).to_string();
     let mut asked = at(&server, &["set", "k", "v", "--token", &token]);
     let output = asked.output().unwrap();
-    let told = errors_of(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains("TOKEN_TOO_OLD"), "{told}");
+    let printed = errors_of(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    assert!(printed.contains("TOKEN_TOO_OLD"), "{printed}");
     assert!(
-        !told.contains("ask the same"),
-        "it would help nobody: {told}"
+        !printed.contains("ask the same"),
+        "it would help nobody: {printed}"
     );
     server.stop();
 }
@@ -188,27 +191,30 @@ fn the_server_may_be_named_before_the_command() {
 #[test]
 fn a_number_that_was_set_as_short_text_is_named_when_it_is_counted_with() {
     let server = Server::start(&mut serving("short-text"));
-    let told = |words: &[&str]| {
+    let output_of = |words: &[&str]| {
         let output = at(&server, words).output().unwrap();
         (output.status.code(), errors_of(&output))
     };
-    assert_eq!(told(&["set", "x", "100"]).0, Some(0));
+    assert_eq!(output_of(&["set", "x", "100"]).0, Some(0));
     for words in [
         &["update-if", "x", "u32@0 -= 1"][..],
         &["apply", "--key", "k=x", "k.u32@0 -= 1"],
     ] {
-        let (code, told) = told(words);
-        assert_eq!(code, Some(2), "{told}");
+        let (code, printed) = output_of(words);
+        assert_eq!(code, Some(2), "{printed}");
         assert!(
-            told.contains("\"x\" holds the text \"100\" of 3 bytes"),
-            "{told}"
+            printed.contains("\"x\" holds the text \"100\" of 3 bytes"),
+            "{printed}"
         );
-        assert!(told.contains("A number is written as u32:100"), "{told}");
+        assert!(
+            printed.contains("A number is written as u32:100"),
+            "{printed}"
+        );
     }
     // Short, and no number.
-    assert_eq!(told(&["set", "x", "ab"]).0, Some(0));
+    assert_eq!(output_of(&["set", "x", "ab"]).0, Some(0));
     assert!(
-        told(&["update-if", "x", "u32@0 -= 1"])
+        output_of(&["update-if", "x", "u32@0 -= 1"])
             .1
             .contains("BAD_FIELD")
     );
@@ -226,12 +232,12 @@ fn variables_of_services_of_kubernetes_keep_no_server_from_its_start() {
     ]);
     serve.stderr(File::create(&errors).unwrap());
     Server::start(&mut serve).stop();
-    let told = fs::read_to_string(&errors).unwrap();
-    let lines: Vec<&str> = told
+    let printed = fs::read_to_string(&errors).unwrap();
+    let lines: Vec<&str> = printed
         .lines()
         .filter(|it| it.contains("passed over"))
         .collect();
-    assert_eq!(lines.len(), 1, "{told}");
-    assert!(lines[0].contains("and 2 others"), "{told}");
+    assert_eq!(lines.len(), 1, "{printed}");
+    assert!(lines[0].contains("and 2 others"), "{printed}");
     fs::remove_file(errors).unwrap();
 }

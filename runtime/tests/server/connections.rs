@@ -46,7 +46,7 @@ impl Served {
             serve.args(["--shards", "1"]);
         }
         serve.arg("--data").arg(data);
-        let (server, banner) = Server::start_telling(&mut serve);
+        let (server, banner) = Server::start_with_banner(&mut serve);
         Served {
             server,
             resp,
@@ -81,7 +81,7 @@ impl Served {
             };
             said.write(&mut hello, 1);
             stream.write_all(&hello).unwrap();
-            hear(&mut stream);
+            receive(&mut stream);
         }
         stream
     }
@@ -131,14 +131,14 @@ impl Served {
 }
 
 /// Some bytes of an answer; none at the end of the connection.
-fn hear(stream: &mut TcpStream) -> Vec<u8> {
-    let mut heard = vec![0; 64 << 10];
-    match stream.read(&mut heard) {
-        Ok(read) => heard.truncate(read),
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => heard.clear(),
+fn receive(stream: &mut TcpStream) -> Vec<u8> {
+    let mut received = vec![0; 64 << 10];
+    match stream.read(&mut received) {
+        Ok(read) => received.truncate(read),
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => received.clear(),
         Err(error) => panic!("{error}"),
     }
-    heard
+    received
 }
 
 /// One write of a value.
@@ -173,7 +173,7 @@ fn ask(stream: &mut TcpStream, commands: &[&str]) -> String {
             .for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
     }
     stream.write_all(&bytes).unwrap();
-    String::from_utf8_lossy(&hear(stream)).into_owned()
+    String::from_utf8_lossy(&receive(stream)).into_owned()
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn an_idle_connection_owns_no_buffer_whatever_it_has_sent_and_read() {
                 before = served.resident_bytes();
                 for stream in &mut half {
                     stream.write_all(&set(port, "k", &long)).unwrap();
-                    assert!(!hear(stream).is_empty(), "{io} {port:?}");
+                    assert!(!receive(stream).is_empty(), "{io} {port:?}");
                     if port == Port::Resp {
                         // Many commands, whose replies and places are many, too.
                         let pings = "*1\r\n$4\r\nPING\r\n".repeat(500);
@@ -204,7 +204,7 @@ fn an_idle_connection_owns_no_buffer_whatever_it_has_sent_and_read() {
                             .unwrap();
                         let mut bytes = 0;
                         while bytes < 500 * (7 + 5) {
-                            bytes += hear(stream).len();
+                            bytes += receive(stream).len();
                         }
                     }
                 }
@@ -223,7 +223,7 @@ fn an_idle_connection_owns_no_buffer_whatever_it_has_sent_and_read() {
             for stream in &mut all {
                 for value in [&long[..], b"v"] {
                     stream.write_all(&set(port, "k", value)).unwrap();
-                    assert!(!hear(stream).is_empty(), "{io} {port:?}");
+                    assert!(!receive(stream).is_empty(), "{io} {port:?}");
                 }
             }
         }
@@ -236,30 +236,33 @@ fn connections_beyond_what_memory_max_carries_are_refused_by_name() {
     let _one = the_machine();
     let options = ["--memory-max", "48MiB", "--value-bytes-max", "64KiB"];
     let served = Served::start("carried", &options);
-    let told = served
+    let banner_line = served
         .banner
         .iter()
         .find(|line| line.starts_with("connections"));
-    let told = told.expect("the start tells how many it carries");
-    let carried: usize = told
+    let banner_line = banner_line.expect("the start tells how many it carries");
+    let carried: usize = banner_line
         .split_whitespace()
         .find_map(|word| word.parse().ok())
         .unwrap();
-    assert!(told.contains("memory_max of 48 MiB carries"), "{told}");
+    assert!(
+        banner_line.contains("memory_max of 48 MiB carries"),
+        "{banner_line}"
+    );
     assert_eq!(carried, 48 * 1024 / 4 / 8);
     let mut open = Vec::new();
     for number in 0..carried {
         open.push(served.greeted(PORTS[number % 2]));
     }
     let mut refused = served.connect(Port::Resp);
-    let text = String::from_utf8(hear(&mut refused)).unwrap();
+    let text = String::from_utf8(receive(&mut refused)).unwrap();
     assert!(
         text.starts_with("-ERR max number of clients reached: "),
         "{text}"
     );
     assert!(text.contains("memory_max of 48 MiB carries"), "{text}");
     let mut refused = served.connect(Port::Native);
-    let text = String::from_utf8_lossy(&hear(&mut refused)).into_owned();
+    let text = String::from_utf8_lossy(&receive(&mut refused)).into_owned();
     assert!(text.contains("memory_max of 48 MiB carries"), "{text}");
     // All that they may send without being whole: the rest of it never comes. Those for which
     // there is no room are ended.
@@ -273,15 +276,15 @@ fn connections_beyond_what_memory_max_carries_are_refused_by_name() {
     let until = Instant::now() + Duration::from_secs(30);
     let (mut number, mut in_a_row) = (0, 0);
     while in_a_row < 1_000 {
-        let told = ask(&mut open[1], &[&format!("SET new:{number} value")]);
+        let reply = ask(&mut open[1], &[&format!("SET new:{number} value")]);
         number += 1;
-        if told == "+OK\r\n" {
+        if reply == "+OK\r\n" {
             in_a_row += 1;
             continue;
         }
         assert!(
-            told.starts_with("-OOM ") && Instant::now() < until,
-            "{told}"
+            reply.starts_with("-OOM ") && Instant::now() < until,
+            "{reply}"
         );
         in_a_row = 0;
         std::thread::sleep(Duration::from_millis(10));
@@ -299,15 +302,15 @@ fn fill(stream: &mut TcpStream, next: &mut u32, most: usize) -> usize {
         *next = numbers.end;
         let commands: Vec<String> = numbers.map(|it| format!("SET new:{it} v")).collect();
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let mut told = ask(stream, &commands);
-        while told.matches("\r\n").count() < commands.len() {
-            told += &String::from_utf8(hear(stream)).unwrap();
+        let mut reply = ask(stream, &commands);
+        while reply.matches("\r\n").count() < commands.len() {
+            reply += &String::from_utf8(receive(stream)).unwrap();
         }
-        let more = told.matches("+OK\r\n").count();
+        let more = reply.matches("+OK\r\n").count();
         assert_eq!(
-            more + told.matches("-OOM ").count(),
+            more + reply.matches("-OOM ").count(),
             commands.len(),
-            "{told}"
+            "{reply}"
         );
         if more == 0 {
             break;
@@ -349,7 +352,7 @@ fn new_keys_find_room_in_what_connections_had_when_those_have_ended() {
 }
 
 #[test]
-fn what_multi_has_queued_is_within_memory_max_and_who_queues_too_much_is_told() {
+fn what_multi_has_queued_is_within_memory_max_and_who_queues_too_much_is_refused() {
     let _one = the_machine();
     let served = Served::start("queued", &["--memory-max", "128MiB"]);
     let value = "v".repeat(900_000);
@@ -360,13 +363,13 @@ fn what_multi_has_queued_is_within_memory_max_and_who_queues_too_much_is_told() 
         let mut stream = served.connect(Port::Resp);
         // The server may end the connection before it has read all.
         let sent = stream.write_all(&[&begin[..], &sets[0], &sets[1]].concat());
-        let mut told = Vec::new();
-        while told != b"+OK\r\n+QUEUED\r\n+QUEUED\r\n" {
-            let heard = hear(&mut stream);
-            if heard.is_empty() {
+        let mut reply = Vec::new();
+        while reply != b"+OK\r\n+QUEUED\r\n+QUEUED\r\n" {
+            let received = receive(&mut stream);
+            if received.is_empty() {
                 break;
             }
-            told.extend(heard);
+            reply.extend(received);
         }
         // An answer may say so behind both.
         stream
@@ -374,12 +377,12 @@ fn what_multi_has_queued_is_within_memory_max_and_who_queues_too_much_is_told() 
             .unwrap();
         let mut more = vec![0; 4096];
         if let Ok(read) = stream.read(&mut more) {
-            told.extend(&more[..read]);
+            reply.extend(&more[..read]);
         }
-        let told = String::from_utf8_lossy(&told).into_owned();
-        if sent.is_err() || told.contains('-') {
-            let has_no_room = told.contains("-ERR the server has no room for ");
-            assert!(has_no_room || sent.is_err(), "{told:?}");
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        if sent.is_err() || reply.contains('-') {
+            let has_no_room = reply.contains("-ERR the server has no room for ");
+            assert!(has_no_room || sent.is_err(), "{reply:?}");
             ended += 1;
         } else {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -403,22 +406,22 @@ fn a_transaction_with_a_long_reply_is_refused_and_others_are_served_meanwhile() 
         let mut one = served.connect(Port::Resp);
         one.write_all(&set(Port::Resp, "big", &vec![b'v'; 1_000_000]))
             .unwrap();
-        assert_eq!(hear(&mut one), b"+OK\r\n");
+        assert_eq!(receive(&mut one), b"+OK\r\n");
         let mut most = 0;
         let mget = format!("MGET{}", " big".repeat(400));
         let gets = vec!["GET big"; 1_000];
         let ranges = vec!["GETRANGE big 0 -1"; 300];
         for commands in [&[&mget[..]][..], &gets, &ranges] {
             let all = [&["MULTI"][..], commands, &["SET big short", "EXEC"]].concat();
-            let mut told = ask(&mut one, &all);
-            while !told.ends_with("\r\n") || !told.contains("-EXECABORT") {
-                told.push_str(&String::from_utf8_lossy(&hear(&mut one)));
-                assert!(told.len() < 1_000_000, "{}", &told[..200]);
+            let mut reply = ask(&mut one, &all);
+            while !reply.ends_with("\r\n") || !reply.contains("-EXECABORT") {
+                reply.push_str(&String::from_utf8_lossy(&receive(&mut one)));
+                assert!(reply.len() < 1_000_000, "{}", &reply[..200]);
             }
             most = most.max(served.resident_bytes());
             assert!(
-                told.contains("and 4194304 is the limit: output_bytes_max"),
-                "{told}"
+                reply.contains("and 4194304 is the limit: output_bytes_max"),
+                "{reply}"
             );
             assert_eq!(ask(&mut one, &["STRLEN big"]), ":1000000\r\n");
         }
@@ -438,7 +441,7 @@ fn transactions_on_more_values_than_replies_have_room_for_are_answered_side_by_s
         for key in keys {
             let value = vec![b'v'; 1 << 20];
             one.write_all(&set(Port::Resp, key, &value)).unwrap();
-            assert_eq!(hear(&mut one), b"+OK\r\n");
+            assert_eq!(receive(&mut one), b"+OK\r\n");
         }
         let lengths = keys.map(|key| format!("STRLEN {key}"));
         let lengths = lengths.each_ref().map(String::as_str);
@@ -446,35 +449,38 @@ fn transactions_on_more_values_than_replies_have_room_for_are_answered_side_by_s
         // On one shard and on the other, alone and several at the same time.
         let mut all: Vec<TcpStream> = (0..6).map(|_| served.connect(Port::Resp)).collect();
         for stream in &mut all {
-            let told = whole(stream, &begin, begin.len());
-            assert!(!told.contains('-'), "{told}");
+            let reply = whole(stream, &begin, begin.len());
+            assert!(!reply.contains('-'), "{reply}");
         }
         for stream in &mut all {
             stream.write_all(b"*1\r\n$4\r\nEXEC\r\n").unwrap();
         }
         for stream in &mut all {
             let expected = format!("*5\r\n{}", ":1048576\r\n".repeat(5));
-            let mut told = String::new();
-            while told.len() < expected.len() {
-                told.push_str(&String::from_utf8_lossy(&hear(stream)));
+            let mut reply = String::new();
+            while reply.len() < expected.len() {
+                reply.push_str(&String::from_utf8_lossy(&receive(stream)));
             }
-            assert_eq!(told, expected);
+            assert_eq!(reply, expected);
         }
         // The values stay in the shard: no room is taken.
-        let told = whole(&mut one, &["MULTI", lengths[0], "EXEC"], 4);
-        assert!(told.ends_with("*1\r\n:1048576\r\n"), "{told}");
+        let reply = whole(&mut one, &["MULTI", lengths[0], "EXEC"], 4);
+        assert!(reply.ends_with("*1\r\n:1048576\r\n"), "{reply}");
     }
 }
 
 /// Asks for so many lines of replies.
 fn whole(stream: &mut TcpStream, commands: &[&str], lines: usize) -> String {
-    let mut told = ask(stream, commands);
-    while told.lines().count() < lines || !told.ends_with("\r\n") {
-        let heard = hear(stream);
-        assert!(!heard.is_empty(), "the connection ended behind {told:?}");
-        told.push_str(&String::from_utf8_lossy(&heard));
+    let mut reply = ask(stream, commands);
+    while reply.lines().count() < lines || !reply.ends_with("\r\n") {
+        let received = receive(stream);
+        assert!(
+            !received.is_empty(),
+            "the connection ended behind {reply:?}"
+        );
+        reply.push_str(&String::from_utf8_lossy(&received));
     }
-    told
+    reply
 }
 
 #[test]
@@ -484,7 +490,7 @@ fn long_replies_that_nobody_reads_stay_within_memory_max_whichever_command_makes
     let mut one = served.connect(Port::Resp);
     one.write_all(&set(Port::Resp, "big", &[b'v'; 10_000]))
         .unwrap();
-    assert_eq!(hear(&mut one), b"+OK\r\n");
+    assert_eq!(receive(&mut one), b"+OK\r\n");
     let command = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
         let mut bytes = format!("*{}\r\n", words.len());
@@ -557,7 +563,7 @@ fn pipelines_of_scripts_that_nobody_reads_hold_up_no_pipeline_that_is_read() {
         for key in &keys {
             one.write_all(&set(Port::Resp, key, &[b'v'; 10_000]))
                 .unwrap();
-            assert_eq!(hear(&mut one), b"+OK\r\n");
+            assert_eq!(receive(&mut one), b"+OK\r\n");
         }
         let both = keys.iter().map(|key| getex(key) + &eval(key));
         let round: String = both.collect();
@@ -571,14 +577,14 @@ fn pipelines_of_scripts_that_nobody_reads_hold_up_no_pipeline_that_is_read() {
             }
             // The room of the others may leave none for a long reply, and then nothing is executed.
             one.write_all(round.repeat(5).as_bytes()).unwrap();
-            let mut told = String::new();
+            let mut reply = String::new();
             let ends = |line: &&str| line.starts_with('v') || line.starts_with('-');
-            while !told.ends_with('\n') || told.lines().filter(ends).count() < 100 {
-                let heard = hear(&mut one);
-                assert!(!heard.is_empty(), "it ended, {shards} shards");
-                told.push_str(&String::from_utf8_lossy(&heard));
+            while !reply.ends_with('\n') || reply.lines().filter(ends).count() < 100 {
+                let received = receive(&mut one);
+                assert!(!received.is_empty(), "it ended, {shards} shards");
+                reply.push_str(&String::from_utf8_lossy(&received));
             }
-            let mut errors = told.lines().filter(|line| line.starts_with('-'));
+            let mut errors = reply.lines().filter(|line| line.starts_with('-'));
             assert!(
                 errors.all(|line| line.starts_with("-BUSY")),
                 "{shards} shards"
@@ -586,8 +592,8 @@ fn pipelines_of_scripts_that_nobody_reads_hold_up_no_pipeline_that_is_read() {
             assert!(served.resident_bytes() < 96 * MIB);
             drop(unread);
         }
-        let told = whole(&mut one, &["GET big0"], 2);
-        assert_eq!(told.len(), 10_010, "{shards} shards");
+        let reply = whole(&mut one, &["GET big0"], 2);
+        assert_eq!(reply.len(), 10_010, "{shards} shards");
     }
 }
 
@@ -609,13 +615,13 @@ fn an_upload_that_moves_is_not_cut_and_one_that_drips_is() {
             std::thread::sleep(Duration::from_millis(600));
         }
         assert!(began.elapsed() > Duration::from_secs(4));
-        let told = hear(&mut moving);
+        let reply = receive(&mut moving);
         match port {
-            Port::Native => assert!(!told.is_empty()),
-            Port::Resp => assert_eq!(told, b"+OK\r\n"),
+            Port::Native => assert!(!reply.is_empty()),
+            Port::Resp => assert_eq!(reply, b"+OK\r\n"),
         }
         // It is cut: what is said before is no answer to a frame that never came.
-        while !hear(&mut dripping).is_empty() {}
+        while !receive(&mut dripping).is_empty() {}
     }
 }
 
@@ -623,21 +629,21 @@ fn an_upload_that_moves_is_not_cut_and_one_that_drips_is() {
 fn idle_connections_of_resp_stay_and_are_probed_unless_an_option_says_else() {
     let served = Served::start("idle-resp", &["--idle-timeout-s", "1s"]);
     let mut resp = served.connect(Port::Resp);
-    let told = ask(
+    let reply = ask(
         &mut resp,
         &["CONFIG GET timeout", "CONFIG GET tcp-keepalive"],
     );
     let expected = "*2\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*2\r\n$13\r\ntcp-keepalive\r\n$2\r\n60\r\n";
-    assert_eq!(told, expected);
+    assert_eq!(reply, expected);
     let mut native = served.greeted(Port::Native);
     assert_eq!(served.timer_of(&resp), 2, "keep-alive");
-    assert!(hear(&mut native).is_empty(), "the native one is closed");
+    assert!(receive(&mut native).is_empty(), "the native one is closed");
     assert_eq!(ask(&mut resp, &["PING"]), "+PONG\r\n");
     served.server.stop();
 
     let served = Served::start("idle-resp", &["--resp-idle-timeout-s", "1s"]);
     let mut resp = served.connect(Port::Resp);
-    let told = ask(&mut resp, &["CONFIG GET timeout"]);
-    assert_eq!(told, "*2\r\n$7\r\ntimeout\r\n$1\r\n1\r\n");
-    assert!(hear(&mut resp).is_empty(), "it is closed");
+    let reply = ask(&mut resp, &["CONFIG GET timeout"]);
+    assert_eq!(reply, "*2\r\n$7\r\ntimeout\r\n$1\r\n1\r\n");
+    assert!(receive(&mut resp).is_empty(), "it is closed");
 }

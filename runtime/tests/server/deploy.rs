@@ -274,7 +274,7 @@ fn units_let_a_start_ask_the_kernel_whether_a_time_service_keeps_the_clock() {
 }
 
 #[test]
-fn units_hear_of_ready_reload_and_a_loop_that_hangs() {
+fn units_are_notified_of_ready_reload_and_a_loop_that_hangs() {
     for unit in [UNIT, TEMPLATE] {
         for line in [
             "Type=notify",
@@ -602,8 +602,8 @@ fn composed_nodes_are_those_of_the_clusters_file_and_the_server_takes_their_opti
         assert_eq!(address.as_str(), Some(links.as_str()), "{name}");
         assert_eq!(links, clients, "{name}");
         let environment = entries(&service["environment"]);
-        let told = environment["PENSTOCK_CLUSTER_NODE"].as_str().unwrap();
-        assert_eq!(told, number.to_string());
+        let given = environment["PENSTOCK_CLUSTER_NODE"].as_str().unwrap();
+        assert_eq!(given, number.to_string());
         let mut explain = command(&["config", "explain"]);
         for (variable, value) in &environment {
             // As the shell has it without a variable of that name.
@@ -703,7 +703,7 @@ fn composed_init_makes_secrets_once_and_hands_each_node_its_own_part() {
         let parts = ["1", "2", "3", "prometheus"].map(|name| handed(&own.join(name)));
         (parts, output.stdout)
     };
-    let (first, told) = init();
+    let (first, printed) = init();
     let expected = [
         "admin-token",
         "ca.pem",
@@ -724,9 +724,9 @@ fn composed_init_makes_secrets_once_and_hands_each_node_its_own_part() {
         ["admin-token", "ca.pem"]
     );
     assert!(first[3].values().all(|it| (it.0, it.1) == (65534, 0o400)));
-    let told = String::from_utf8(told).unwrap();
+    let printed = String::from_utf8(printed).unwrap();
     let token = String::from_utf8(first[3]["admin-token"].2.clone()).unwrap();
-    assert!(token.len() == 64 && !told.contains(&token), "{told}");
+    assert!(token.len() == 64 && !printed.contains(&token), "{printed}");
     let (second, _) = init();
     assert!(first == second, "nothing is made twice");
     fs::remove_dir_all(&scratch).unwrap();

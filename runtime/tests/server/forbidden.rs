@@ -117,17 +117,17 @@ fn rings_that_may_be_made_and_not_used_give_way_to_threads_with_the_reason_or_re
         );
         let demanded = [&off[..], &["--io", "uring"]].concat();
         let refused = serve(name, &demanded, &[call]).unwrap().output().unwrap();
-        let told = String::from_utf8(refused.stderr).unwrap();
-        assert_eq!(refused.status.code(), Some(2), "{told}");
+        let printed = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{printed}");
         assert!(
-            told.contains("--io uring: io_uring is forbidden by a seccomp filter"),
-            "{told}"
+            printed.contains("--io uring: io_uring is forbidden by a seccomp filter"),
+            "{printed}"
         );
     }
 }
 
 #[test]
-fn a_thread_that_cannot_be_made_is_told_as_that_and_not_as_what_it_was_for() {
+fn a_thread_that_cannot_be_made_is_reported_as_that_and_not_as_what_it_was_for() {
     for options in [
         &["--admin-listen", "127.0.0.1:0"][..],
         &["--admin-listen", "off"],
@@ -136,10 +136,10 @@ fn a_thread_that_cannot_be_made_is_told_as_that_and_not_as_what_it_was_for() {
             return;
         };
         let refused = serve.output().unwrap();
-        let told = String::from_utf8(refused.stderr).unwrap();
-        assert_eq!(refused.status.code(), Some(2), "{told}");
-        assert!(told.contains("cannot make a thread: "), "{told}");
-        assert!(told.contains("seccomp=deploy/seccomp.json"), "{told}");
-        assert!(!told.contains("listen on"), "{told}");
+        let printed = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{printed}");
+        assert!(printed.contains("cannot make a thread: "), "{printed}");
+        assert!(printed.contains("seccomp=deploy/seccomp.json"), "{printed}");
+        assert!(!printed.contains("listen on"), "{printed}");
     }
 }

@@ -182,7 +182,7 @@ impl Raw {
     fn greeted(address: SocketAddr) -> Raw {
         let mut raw = Raw::new(address);
         raw.say(&hello());
-        assert_eq!(raw.hear().expect("HELLO").0.opcode, Opcode::Hello as u8);
+        assert_eq!(raw.receive().expect("HELLO").0.opcode, Opcode::Hello as u8);
         raw
     }
 
@@ -192,7 +192,7 @@ impl Raw {
     }
 
     /// The next frame, or `None` when the server has closed the connection.
-    fn hear(&mut self) -> Option<(Header, Vec<u8>)> {
+    fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
             if let Received::Frame {
                 header,
@@ -215,20 +215,23 @@ impl Raw {
     }
 
     /// The next frame must be an error with this status, whose text has these words.
-    fn hears_refusal(&mut self, status: Status, words: &[&str]) {
-        let (header, body) = self.hear().expect("an answer before the end");
+    fn gets_refusal(&mut self, status: Status, words: &[&str]) {
+        let (header, body) = self.receive().expect("an answer before the end");
         let text = text_of(&body).expect("a text");
         assert_eq!(
             Status::from_code(header.level_or_status),
             Some(status),
             "{text}"
         );
-        let told_ms = header.deadline_or_retry_ms;
+        let retry_after_ms = header.deadline_or_retry_ms;
         let expected = match status {
             Status::Busy => 1..=1000,
             _ => 0..=0,
         };
-        assert!(expected.contains(&told_ms), "{told_ms} ms: {text}");
+        assert!(
+            expected.contains(&retry_after_ms),
+            "{retry_after_ms} ms: {text}"
+        );
         words
             .iter()
             .for_each(|word| assert!(text.contains(word), "{text:?} has no {word:?}"));
@@ -236,7 +239,7 @@ impl Raw {
 
     fn still_works(&mut self) {
         self.say(&ping(b"stillok!"));
-        assert_eq!(self.hear().expect("a reply").1, b"stillok!");
+        assert_eq!(self.receive().expect("a reply").1, b"stillok!");
     }
 }
 
@@ -270,7 +273,7 @@ fn reheaded(mut bytes: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_that_are_not_frames_are_told_and_end_their_connection_only() {
+fn bytes_that_are_not_frames_are_refused_by_name_and_end_their_connection_only() {
     let folder = Folder::new("frames");
     let server = Server::start(&folder.0, &["--shards", "1"]);
     let mut bad_crc = ping(b"12345678");
@@ -301,8 +304,8 @@ fn bytes_that_are_not_frames_are_told_and_end_their_connection_only() {
     for (bytes, words) in fatal {
         let mut raw = Raw::greeted(server.address);
         raw.say(&bytes);
-        raw.hears_refusal(Status::Malformed, &[words]);
-        assert!(raw.hear().is_none(), "framing is lost after: {words}");
+        raw.gets_refusal(Status::Malformed, &[words]);
+        assert!(raw.receive().is_none(), "framing is lost after: {words}");
     }
     let mut bad_body = ping(b"12345678");
     bad_body[33] ^= 1;
@@ -314,8 +317,8 @@ fn bytes_that_are_not_frames_are_told_and_end_their_connection_only() {
     ] {
         let mut raw = Raw::new(server.address);
         raw.say(&bytes);
-        raw.hears_refusal(status, &[words]);
-        assert!(raw.hear().is_none(), "still open after: {words}");
+        raw.gets_refusal(status, &[words]);
+        assert!(raw.receive().is_none(), "still open after: {words}");
     }
     // Half a frame, then nothing: the peer is gone, nobody else notices.
     Raw::greeted(server.address).say(&ping(b"12345678")[..17]);
@@ -369,23 +372,23 @@ fn a_client_of_another_protocol_is_refused_in_its_own_words_and_its_connection_e
 }
 
 #[test]
-fn a_bad_frame_or_item_is_told_and_its_connection_lives_on() {
+fn a_bad_frame_or_item_is_refused_by_name_and_its_connection_lives_on() {
     let folder = Folder::new("items");
     let server = Server::start(&folder.0, &["--shards", "1"]);
     let mut raw = Raw::greeted(server.address);
     let mut bad_body = ping(b"12345678");
     bad_body[33] ^= 1;
     raw.say(&bad_body);
-    raw.hears_refusal(Status::Malformed, &["body CRC"]);
+    raw.gets_refusal(Status::Malformed, &["body CRC"]);
     raw.say(&reheaded(ping(b""), |header| header[6] = 0x77));
-    raw.hears_refusal(Status::Unsupported, &["opcode 0x77"]);
+    raw.gets_refusal(Status::Unsupported, &["opcode 0x77"]);
     raw.say(&reheaded(ping(b""), |header| header[7] = 0x40));
-    raw.hears_refusal(Status::Malformed, &["flags", "0x40"]);
+    raw.gets_refusal(Status::Malformed, &["flags", "0x40"]);
     raw.say(&reheaded(ping(b""), |header| header[20] = 1));
-    raw.hears_refusal(Status::Malformed, &["reserved"]);
+    raw.gets_refusal(Status::Malformed, &["reserved"]);
     // Over the limit: the body is skipped as it arrives.
     raw.say(&ping(&vec![0; 3 << 20]));
-    raw.hears_refusal(Status::TooLarge, &["3145760", "2097152"]);
+    raw.gets_refusal(Status::TooLarge, &["3145760", "2097152"]);
     raw.still_works();
 
     let mut frame = Vec::new();
@@ -420,7 +423,7 @@ fn a_bad_frame_or_item_is_told_and_its_connection_lives_on() {
     // In as many frames as the server likes: the first write of a new log waits for its segment.
     let mut answers: Vec<(Status, String)> = Vec::new();
     while answers.len() < 8 {
-        let (_, body) = raw.hear().expect("a reply");
+        let (_, body) = raw.receive().expect("a reply");
         let reply = Batch::read(&body).expect("a batch");
         answers.extend((0..reply.len()).map(|number| {
             let item = ReplyItem::read(reply.item(number)).expect("an item");
@@ -480,7 +483,7 @@ fn a_key_of_another_core_is_answered_and_marked() {
     let server = Server::start(&folder.0, &["--shards", "2"]);
     let mut raw = Raw::new(server.address);
     raw.say(&hello());
-    let (_, body) = raw.hear().expect("HELLO");
+    let (_, body) = raw.receive().expect("HELLO");
     let hello = ServerHello::read(&body).expect("HELLO");
     for range in &hello.slots {
         let key = (0..)
@@ -494,7 +497,7 @@ fn a_key_of_another_core_is_answered_and_marked() {
             batch.set(&mut frame, &key, b"v", Condition::Always);
             batch.finish(&mut frame);
             raw.say(&frame);
-            let (header, body) = raw.hear().expect("a reply");
+            let (header, body) = raw.receive().expect("a reply");
             let reply = Batch::read(&body).expect("a batch");
             assert_eq!(
                 ReplyItem::read(reply.item(0)).expect("an item").head.status,
@@ -527,7 +530,7 @@ fn a_request_id_is_refused_while_a_request_with_it_is_under_way() {
     raw.say(&twice);
     let (mut answered, mut refused) = (0, 0);
     while answered < 64 || refused < 1 {
-        let (header, body) = raw.hear().expect("the connection lives");
+        let (header, body) = raw.receive().expect("the connection lives");
         assert_eq!(header.request_id, 5);
         if Status::from_code(header.level_or_status) == Some(Status::Malformed) {
             let text = text_of(&body).expect("a text");
@@ -572,7 +575,7 @@ fn operations_of_one_connection_on_one_slot_keep_their_order_around_a_cold_key()
     raw.say(&frame);
     let mut answers: Vec<Option<Vec<u8>>> = vec![None; 150];
     while answers.iter().any(Option::is_none) {
-        let (_, body) = raw.hear().expect("a reply");
+        let (_, body) = raw.receive().expect("a reply");
         let reply = Batch::read(&body).expect("a batch");
         for number in 0..reply.len() {
             let item = ReplyItem::read(reply.item(number)).expect("an item");
@@ -626,8 +629,8 @@ fn harmed_files_are_refused_with_place_and_reason() {
             .iter()
             .for_each(|word| assert!(text.contains(word), "{text:?} has no {word:?}"));
         // A slow machine is told how far the start has come.
-        let told = text.lines().filter(|line| !line.contains(" INFO startup "));
-        assert_eq!(told.count(), 1, "one line: {text}");
+        let lines = text.lines().filter(|line| !line.contains(" INFO startup "));
+        assert_eq!(lines.count(), 1, "one line: {text}");
     };
     let mut flipped = good.clone();
     flipped[40_000] ^= 4;
@@ -695,7 +698,7 @@ fn a_start_that_cannot_serve_says_why_in_one_line() {
 }
 
 #[test]
-fn a_failed_guard_tells_reason_and_actual_value_and_changes_nothing() {
+fn a_failed_guard_shows_reason_and_actual_value_and_changes_nothing() {
     let folder = Folder::new("guard");
     let server = Server::start(&folder.0, &["--shards", "1"]);
     let client = server.client();
@@ -767,7 +770,7 @@ fn a_slow_get_of_64_kib_returns_one_version_during_ten_thousand_edits() {
             pending.wait().expect("an edit");
             edits += 1;
         }
-        let (header, body) = slow.hear().expect("a reply");
+        let (header, body) = slow.receive().expect("a reply");
         assert_eq!(header.request_id, id);
         let reply = Batch::read(&body).expect("a batch");
         let item = ReplyItem::read(reply.item(0)).expect("an item");

@@ -13,7 +13,7 @@ use penstock_client::{Changed, Client, ClientError, ClientOptions, Field, Past, 
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace, Settings};
 use penstock_net::level::AckLevel;
-use penstock_net::reply::ExpiryTold;
+use penstock_net::reply::KeyExpiry;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
@@ -49,7 +49,7 @@ fn connect(server: &Server) -> Client {
 
 impl Server {
     /// Runs a command that must end with this code; what it printed on both streams.
-    fn told(&self, code: i32, words: &[&str]) -> String {
+    fn output_of(&self, code: i32, words: &[&str]) -> String {
         let Output {
             status,
             stdout,
@@ -74,7 +74,7 @@ trait Store {
     fn set(&mut self, key: &[u8], value: &[u8]) -> Answer<Changed>;
     fn del(&mut self, key: &[u8]) -> Answer<bool>;
     fn update_if(&mut self, key: &[u8], start: &[u8], add: &[Instruction]) -> Changed;
-    fn expiry(&mut self, key: &[u8]) -> ExpiryTold;
+    fn expiry(&mut self, key: &[u8]) -> KeyExpiry;
     fn get_at(&mut self, key: &[u8], at: At) -> Answer<Option<Past>>;
     fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Answer<History>;
 }
@@ -97,7 +97,7 @@ macro_rules! store {
                     $(.$wait())?
                     .unwrap()
             }
-            fn expiry(&mut self, key: &[u8]) -> ExpiryTold {
+            fn expiry(&mut self, key: &[u8]) -> KeyExpiry {
                 Verbs::expiry($($borrow)+ *self, key)$(.$wait())?.unwrap().unwrap()
             }
             fn get_at(&mut self, key: &[u8], at: At) -> Answer<Option<Past>> {
@@ -133,14 +133,14 @@ fn price() -> Settings {
 
 /// Level, value limit and lifetime are those of the keyspace, and of nothing beside it.
 fn settings_are_enforced(store: &mut impl Store) {
-    let told: Vec<_> = store
+    let shown: Vec<_> = store
         .keyspace(b"", Action::List)
         .unwrap()
         .into_iter()
         .map(|it| (it.prefix, it.settings))
         .collect();
     assert_eq!(
-        told,
+        shown,
         [(b"hold:".into(), hold()), (b"price:".into(), price())]
     );
     for number in 0..KEYS {
@@ -160,7 +160,7 @@ fn settings_are_enforced(store: &mut impl Store) {
             AckLevel::Disk
         );
         for key in [held.as_bytes(), made.as_bytes()] {
-            let ExpiryTold { expiry_ms, time_ms } = store.expiry(key);
+            let KeyExpiry { expiry_ms, time_ms } = store.expiry(key);
             assert!(
                 (time_ms + 1..=time_ms + HOUR_MS).contains(&expiry_ms),
                 "{expiry_ms} at {time_ms}"
@@ -211,18 +211,18 @@ fn write(store: &mut impl Store, model: &mut [Versions; KEYS], round: usize) {
 }
 
 /// The newest version and the two before it are told as they were, and nothing of what is older.
-fn the_past_is_told(store: &mut impl Store, model: &[Versions; KEYS]) {
+fn check_the_past(store: &mut impl Store, model: &[Versions; KEYS]) {
     for (number, versions) in model.iter().enumerate() {
         let key = key_of(number);
         let history = store.history(&key, 0, 9).unwrap();
         assert!(!history.has_more);
         let newest: Vec<_> = versions.iter().rev().take(3).collect();
-        let told = history
+        let shown = history
             .versions
             .iter()
             .map(|kept| (kept.version, kept.is_deletion));
         assert!(
-            told.eq(newest
+            shown.eq(newest
                 .iter()
                 .map(|(version, value)| (*version, value.is_none())))
         );
@@ -271,7 +271,7 @@ fn filled(store: &mut impl Store) -> [Versions; KEYS] {
 
 fn all_holds(store: &mut impl Store, model: &[Versions; KEYS]) {
     settings_are_enforced(store);
-    the_past_is_told(store, model);
+    check_the_past(store, model);
 }
 
 fn options(io: IoMode) -> Options {
@@ -284,7 +284,7 @@ fn options(io: IoMode) -> Options {
         .cache_bytes(1 << 20)
 }
 
-fn inspect_tells_the_keyspaces(data: &Path) {
+fn inspect_shows_the_keyspaces(data: &Path) {
     let inspected = command(&["inspect"]).arg(data).output().unwrap();
     let text = String::from_utf8(inspected.stdout).unwrap();
     let keyspaces: Vec<&str> = text
@@ -314,12 +314,12 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
         "16",
     ];
     assert_eq!(
-        server.told(0, &[&["keyspace", "create", "hold:"], &hold[..]].concat()),
+        server.output_of(0, &[&["keyspace", "create", "hold:"], &hold[..]].concat()),
         "\"hold:\" level-min disk versions 0 retention 0ms ttl 3600000ms value-bytes-max 16 \
          layout 0\n"
     );
-    server.told(0, &["keyspace", "create", "price:", "--versions", "9"]);
-    server.told(
+    server.output_of(0, &["keyspace", "create", "price:", "--versions", "9"]);
+    server.output_of(
         0,
         &[
             "keyspace",
@@ -342,7 +342,7 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     all_holds(&mut client, &model);
     write(&mut client, &mut model, 4);
     let (key, versions) = ("price:1", &model[1]);
-    let history = server.told(0, &["history", key]);
+    let history = server.output_of(0, &["history", key]);
     assert_eq!(history.lines().count(), 3, "{history}");
     let deletion = format!(
         "{}:{} deleted at ",
@@ -350,17 +350,17 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
     );
     assert!(history.starts_with(&deletion), "{history}");
     let at = |version: Version| format!("{}:{}", version.epoch, version.sequence);
-    let value = server.told(0, &["get", key, "--at-version", &at(versions[5].0)]);
+    let value = server.output_of(0, &["get", key, "--at-version", &at(versions[5].0)]);
     assert_eq!(Some(value.into_bytes()), versions[5].1);
-    let too_old = server.told(1, &["get", key, "--at-version", &at(versions[3].0)]);
+    let too_old = server.output_of(1, &["get", key, "--at-version", &at(versions[3].0)]);
     let oldest = at(versions[4].0);
     assert!(
         too_old.contains(&format!("is kept is {oldest}")),
         "{too_old}"
     );
-    server.told(1, &["get", key, "--at-ms", "1"]);
-    server.told(2, &["set", "hold:1", &"x".repeat(17)]);
-    the_past_is_told(&mut client, &model);
+    server.output_of(1, &["get", key, "--at-ms", "1"]);
+    server.output_of(2, &["set", "hold:1", &"x".repeat(17)]);
+    check_the_past(&mut client, &model);
     drop(client);
     server.stop();
 
@@ -377,26 +377,26 @@ fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
 
     let server = serve(&data, io);
     let mut client = connect(&server);
-    the_past_is_told(&mut client, &model);
+    check_the_past(&mut client, &model);
     client.set(b"hold:long:1", &[7; 17]).wait().unwrap();
-    let told = client.expiry(b"hold:long:1").wait().unwrap().unwrap();
-    assert!(told.expiry_ms > told.time_ms + HOUR_MS);
-    server.told(0, &["keyspace", "drop", "hold:long:"]);
+    let shown = client.expiry(b"hold:long:1").wait().unwrap().unwrap();
+    assert!(shown.expiry_ms > shown.time_ms + HOUR_MS);
+    server.output_of(0, &["keyspace", "drop", "hold:long:"]);
     all_holds(&mut client, &model);
-    server.told(1, &["keyspace", "drop", "hold:long:"]);
+    server.output_of(1, &["keyspace", "drop", "hold:long:"]);
     drop((client, server));
 
-    inspect_tells_the_keyspaces(&data);
+    inspect_shows_the_keyspaces(&data);
     fs::remove_dir_all(&data).unwrap();
 }
 
 #[test]
-fn keyspaces_are_obeyed_and_the_past_is_told_with_io_uring() {
+fn keyspaces_are_obeyed_and_the_past_is_shown_with_io_uring() {
     served_and_embedded("keyspaces-uring", "auto", IoMode::Auto);
 }
 
 #[test]
-fn keyspaces_are_obeyed_and_the_past_is_told_with_threads() {
+fn keyspaces_are_obeyed_and_the_past_is_shown_with_threads() {
     served_and_embedded("keyspaces-threads", "threads", IoMode::Threads);
 }
 
@@ -415,7 +415,7 @@ fn a_store_on_the_callers_thread_has_keyspaces_and_a_past() {
         let mut store = Penstock::open_local(&data, options(io)).unwrap();
         all_holds(&mut store, &model);
         write(&mut store, &mut model, 4);
-        the_past_is_told(&mut store, &model);
+        check_the_past(&mut store, &model);
         let dropped = Verbs::keyspace(&mut store, b"price:", Action::Drop);
         assert!(dropped.unwrap().is_empty());
         let dropped = Verbs::history(&mut store, b"price:1", 0, 9);

@@ -190,23 +190,23 @@ impl Machine {
 
     /// Gives a command, and returns what it prints.
     fn give(&mut self, command: &str) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut printed = Vec::new();
         // Output without an end of line gets one.
         let given = format!("{command}\nprintf '\\n@@over\\n'\n");
         if let Err(error) = self.input.write_all(given.as_bytes()) {
-            told.push(format!("the shell has ended: {error}"));
+            printed.push(format!("the shell has ended: {error}"));
         }
         loop {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) if line == "@@over" => break,
-                Ok(line) => told.push(line),
-                Err(error) => panic!("{command}: {error} behind {told:#?}"),
+                Ok(line) => printed.push(line),
+                Err(error) => panic!("{command}: {error} behind {printed:#?}"),
             }
         }
-        if told.last().is_some_and(String::is_empty) {
-            told.pop();
+        if printed.last().is_some_and(String::is_empty) {
+            printed.pop();
         }
-        told
+        printed
     }
 }
 
@@ -283,8 +283,8 @@ fn every_command_of_the_page_prints_what_the_page_shows_on_three_nodes_and_a_des
             if step.machine != *name && !(step.machine == "all" && is_node) {
                 continue;
             }
-            let told = machine.give(&step.command);
-            let printed: Vec<&str> = told.iter().map(String::as_str).collect();
+            let output = machine.give(&step.command);
+            let printed: Vec<&str> = output.iter().map(String::as_str).collect();
             let _ = writeln!(transcript, "{name}# {}", step.command);
             for line in &printed {
                 let _ = writeln!(transcript, "{line}");

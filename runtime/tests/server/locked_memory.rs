@@ -110,17 +110,20 @@ fn a_server_serves_under_every_limit_of_locked_memory_and_says_what_it_does_with
             let server = Server::start(&mut command);
             let io = io_of(&server);
             stop(server);
-            let told = fs::read_to_string(&errors).unwrap();
-            println!("{shards} shards, {kib} KiB: {io}\n{told}");
-            let ready = told.lines().find(|line| line.contains(" INFO ready "));
-            assert!(ready.unwrap().contains(&format!("io=\"{io}\"")), "{told}");
-            let is_less = told.contains("the limit of locked memory (RLIMIT_MEMLOCK");
+            let printed = fs::read_to_string(&errors).unwrap();
+            println!("{shards} shards, {kib} KiB: {io}\n{printed}");
+            let ready = printed.lines().find(|line| line.contains(" INFO ready "));
+            assert!(
+                ready.unwrap().contains(&format!("io=\"{io}\"")),
+                "{printed}"
+            );
+            let is_less = printed.contains("the limit of locked memory (RLIMIT_MEMLOCK");
             match (shards, kib) {
                 (_, 0) => assert_eq!(io, "threads"),
-                (1, 8192) => assert!(io == "uring" && !is_less, "{told}"),
+                (1, 8192) => assert!(io == "uring" && !is_less, "{printed}"),
                 _ => {}
             }
-            assert!(io == "uring" || is_less, "{told}");
+            assert!(io == "uring" || is_less, "{printed}");
         }
     }
     fs::remove_dir_all(&data).unwrap();
@@ -135,15 +138,15 @@ fn demanded_rings_that_may_not_be_locked_are_refused_with_the_limit_and_the_mend
     }
     let data = folder("locked-memory-refused");
     let refused = serve(&data, 0, 1, "uring").output().unwrap();
-    let told = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{told}");
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{printed}");
     for part in [
         "--io uring: the limit of locked memory (RLIMIT_MEMLOCK, 0 bytes) leaves 0 bytes",
         "ulimit -l",
         "LimitMEMLOCK=",
         "--io auto",
     ] {
-        assert!(told.contains(part), "{told} has no {part}");
+        assert!(printed.contains(part), "{printed} has no {part}");
     }
     let _ = fs::remove_dir_all(&data);
 }

@@ -111,21 +111,21 @@ impl Served {
 fn say(stream: &mut TcpStream, text: &str, until: &str) -> String {
     // One that has ended tells so below.
     let _ = stream.write_all(text.as_bytes());
-    let mut told = String::new();
+    let mut reply = String::new();
     let mut piece = [0; 4096];
-    while !told.ends_with(until) {
+    while !reply.ends_with(until) {
         match stream.read(&mut piece) {
             Ok(0) => break,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
-            Ok(read) => told += std::str::from_utf8(&piece[..read]).unwrap(),
-            Err(error) => panic!("{error} behind {told}"),
+            Ok(read) => reply += std::str::from_utf8(&piece[..read]).unwrap(),
+            Err(error) => panic!("{error} behind {reply}"),
         }
     }
-    told
+    reply
 }
 
 #[test]
-fn clients_log_in_with_passwords_and_keys_and_others_are_told_why_not() {
+fn clients_log_in_with_passwords_and_keys_and_others_are_answered_why_not() {
     let served = Served::start("logins-clients");
     for (name, secret) in [("ann", password("pencil")), ("ann/till", key(7))] {
         let client = served.client(Some((name, secret))).unwrap();
@@ -186,13 +186,13 @@ fn a_client_with_a_login_goes_on_behind_a_restart_and_refuses_a_server_without_u
     server.stop();
     let server = again(false);
     let until = Instant::now() + PATIENCE;
-    let told = loop {
+    let reply = loop {
         match client.get(b"stock:1").wait() {
             Err(ClientError::Unfit(unfit)) => break unfit.to_string(),
             other => assert!(Instant::now() < until, "{other:?}"),
         }
     };
-    assert!(told.contains("no users"), "{told}");
+    assert!(reply.contains("no users"), "{reply}");
     server.stop();
 }
 
@@ -215,13 +215,13 @@ fn a_removed_key_is_out_within_a_second_on_all_ports_and_a_broken_file_changes_n
     write(&served.folder.join("users"), &users(9, false), 0o600);
     // The connection ends, and the key lets nobody in.
     assert_eq!(say(&mut resp, "", "\r\n"), "");
-    let told = loop {
+    let reply = loop {
         match till.get(b"stock:1").wait() {
             Ok(_) | Err(ClientError::Unknown(_) | ClientError::NotSent(_)) => {}
             Err(other) => break other.to_string(),
         }
     };
-    assert!(told.contains("the name or the secret is wrong"), "{told}");
+    assert!(reply.contains("the name or the secret is wrong"), "{reply}");
     ann.get(b"stock:1").wait().unwrap();
     served.client(Some(("ann/till", key(9)))).unwrap();
     served
@@ -240,42 +240,42 @@ fn the_port_of_redis_takes_auth_and_hello_and_nothing_before() {
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     assert_eq!(say(&mut resp, "AUTH ann pen\r\n", "\r\n"), wrong);
     assert_eq!(say(&mut resp, "AUTH nobody pencil\r\n", "\r\n"), wrong);
-    let told = say(
+    let reply = say(
         &mut resp,
         "AUTH ann pencil\r\nSET k 1\r\nGET k\r\n",
         "$1\r\n1\r\n",
     );
-    assert_eq!(told, "+OK\r\n+OK\r\n$1\r\n1\r\n");
+    assert_eq!(reply, "+OK\r\n+OK\r\n$1\r\n1\r\n");
     let mut resp = served.resp();
-    let told = say(
+    let reply = say(
         &mut resp,
         "HELLO 3 AUTH bob rubber\r\nSET stock:1 1\r\n",
         "a key\r\n",
     );
-    assert!(told.starts_with("%7\r\n"), "{told}");
-    assert!(told.contains("-NOPERM"), "{told}");
+    assert!(reply.starts_with("%7\r\n"), "{reply}");
+    assert!(reply.contains("-NOPERM"), "{reply}");
     served.server.stop();
 }
 
 #[test]
 fn five_wrong_secrets_end_a_connection_and_delay_the_address() {
     let served = Served::start("logins-delay");
-    let is_wrong = |told: &str| told.starts_with("-WRONGPASS");
-    let is_delayed = |told: &str| told.starts_with("-ERR too many logins from this address");
+    let is_wrong = |reply: &str| reply.starts_with("-WRONGPASS");
+    let is_delayed = |reply: &str| reply.starts_with("-ERR too many logins from this address");
     // Each shard counts for itself, and either may take a connection.
     let until = Instant::now() + PATIENCE;
     loop {
         let mut resp = served.resp();
         for _ in 0..5 {
-            let told = say(&mut resp, "AUTH ann pen\r\n", "\r\n");
-            assert!(is_wrong(&told) || is_delayed(&told), "{told}");
+            let reply = say(&mut resp, "AUTH ann pen\r\n", "\r\n");
+            assert!(is_wrong(&reply) || is_delayed(&reply), "{reply}");
         }
-        let told = say(&mut resp, "AUTH ann pencil\r\n", "\r\n");
-        assert!(told.is_empty() || is_delayed(&told), "{told}");
-        let told = say(&mut served.resp(), "AUTH ann pencil\r\n", "\r\n");
-        match is_delayed(&told) {
+        let reply = say(&mut resp, "AUTH ann pencil\r\n", "\r\n");
+        assert!(reply.is_empty() || is_delayed(&reply), "{reply}");
+        let reply = say(&mut served.resp(), "AUTH ann pencil\r\n", "\r\n");
+        match is_delayed(&reply) {
             true => break,
-            false => assert_eq!(told, "+OK\r\n"),
+            false => assert_eq!(reply, "+OK\r\n"),
         }
         assert!(Instant::now() < until, "no shard delays the address");
     }
@@ -289,11 +289,11 @@ fn commands_take_a_user_and_a_file_that_nobody_else_may_read() {
     let path = secret.to_str().unwrap();
     write(&secret, "pencil\n", 0o600);
     let login = ["--user", "ann", "--secret-file", path];
-    let (is_good, told) = served.run(&[&["set", "k", "1"][..], &login].concat(), &[]);
-    assert!(is_good, "{told}");
+    let (is_good, printed) = served.run(&[&["set", "k", "1"][..], &login].concat(), &[]);
+    assert!(is_good, "{printed}");
     let variables = [("PENSTOCK_USER", "ann"), ("PENSTOCK_SECRET_FILE", path)];
-    let (is_good, told) = served.run(&["get", "k"], &variables);
-    assert!(is_good && told.starts_with('1'), "{told}");
+    let (is_good, printed) = served.run(&["get", "k"], &variables);
+    assert!(is_good && printed.starts_with('1'), "{printed}");
     for (words, mode, expected) in [
         (
             &["get", "k"][..],
@@ -327,9 +327,12 @@ fn commands_take_a_user_and_a_file_that_nobody_else_may_read() {
         ),
     ] {
         write(&secret, "pencil\n", mode);
-        let (is_good, told) = served.run(words, &[]);
-        assert!(!is_good && told.contains(expected), "{words:?}: {told}");
-        assert!(!told.contains("pencil"), "{told}");
+        let (is_good, printed) = served.run(words, &[]);
+        assert!(
+            !is_good && printed.contains(expected),
+            "{words:?}: {printed}"
+        );
+        assert!(!printed.contains("pencil"), "{printed}");
     }
     served.server.stop();
 }
@@ -358,12 +361,12 @@ fn a_users_file_that_others_may_read_or_with_a_defect_keeps_the_server_from_star
             .arg("--data")
             .arg(folder.join("data"));
         let output = serve.output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
         assert!(
-            !output.status.success() && told.contains(expected),
-            "{told}"
+            !output.status.success() && printed.contains(expected),
+            "{printed}"
         );
-        assert!(!told.contains("SCRAM"), "{told}");
+        assert!(!printed.contains("SCRAM"), "{printed}");
         assert!(!folder.join("data").exists(), "nothing was made");
     }
 }
@@ -416,18 +419,18 @@ fn a_secret_stands_in_no_answer_log_or_memory_of_the_server() {
         ),
         format!("HELLO 3 AUTH ann {wrong}\r\n"),
     ] {
-        let told = say(&mut served.resp(), &login, "\r\n");
-        assert!(told.starts_with("-WRONGPASS"), "{told}");
+        let reply = say(&mut served.resp(), &login, "\r\n");
+        assert!(reply.starts_with("-WRONGPASS"), "{reply}");
     }
     let ask = format!(
         "AUTH ann {right}\r\nSET k {}\r\nSLOWLOG GET 99\r\n",
         canary("-value")
     );
     let mut resp = served.resp();
-    let told = say(&mut resp, &ask, "*0\r\n");
-    assert_eq!(told, "+OK\r\n+OK\r\n*0\r\n");
-    let told = say(&mut resp, "CLIENT LIST\r\nINFO\r\nPING\r\n", "+PONG\r\n");
-    assert!(!told.contains(&wrong), "{told}");
+    let reply = say(&mut resp, &ask, "*0\r\n");
+    assert_eq!(reply, "+OK\r\n+OK\r\n*0\r\n");
+    let reply = say(&mut resp, "CLIENT LIST\r\nINFO\r\nPING\r\n", "+PONG\r\n");
+    assert!(!reply.contains(&wrong), "{reply}");
     let pid = served.server.process.id();
     assert!(
         is_in_memory(pid, canary("-value").as_bytes()),

@@ -119,11 +119,11 @@ fn a_refused_start_is_one_error_with_its_exit_code_and_a_level_leaves_out_the_re
     let mut server = Server::start(serve(&data, &quiet).stderr(Stdio::piped()));
     let refused = serve(&data, &quiet).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
-    let told = events(std::str::from_utf8(&refused.stderr).unwrap());
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0]["level"], "ERROR");
-    assert_eq!(told[0]["exit_code"], 2);
-    let text = told[0]["message"].as_str().unwrap();
+    let lines = events(std::str::from_utf8(&refused.stderr).unwrap());
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["level"], "ERROR");
+    assert_eq!(lines[0]["exit_code"], 2);
+    let text = lines[0]["message"].as_str().unwrap();
     assert!(text.contains("in use by process"), "{text}");
     assert_eq!(stop(&mut server), Some(0));
     assert_eq!(said(&mut server), "", "nothing was an error");
@@ -131,7 +131,7 @@ fn a_refused_start_is_one_error_with_its_exit_code_and_a_level_leaves_out_the_re
 }
 
 #[test]
-fn with_a_log_file_a_refused_start_is_told_there_and_on_standard_error() {
+fn with_a_log_file_a_refused_start_is_reported_there_and_on_standard_error() {
     let data = folder("logs-file-refused");
     fs::create_dir_all(&data).unwrap();
     fs::write(data.join("diary"), "somebody's").unwrap();
@@ -143,8 +143,8 @@ fn with_a_log_file_a_refused_start_is_told_there_and_on_standard_error() {
     let line = String::from_utf8(refused.stderr).unwrap();
     assert!(line.starts_with("penstock: ") && line.contains("diary"));
     assert_eq!(line.lines().count(), 1, "{line}");
-    let told = events(&fs::read_to_string(&log).unwrap());
-    assert_eq!(told[0]["exit_code"], 2);
+    let lines = events(&fs::read_to_string(&log).unwrap());
+    assert_eq!(lines[0]["exit_code"], 2);
 
     let nowhere = data.join("nowhere").join("log");
     let flags = ["--log-file", nowhere.to_str().unwrap()];

@@ -149,7 +149,7 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
                 match pending.wait() {
                     // Of a machine that is busy with other things; memory that is used up is FULL.
                     Err(ClientError::Busy(_)) => left.push(key),
-                    told => drop(told.expect("no key is refused")),
+                    facts => drop(facts.expect("no key is refused")),
                 }
             }
         }
@@ -193,9 +193,9 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
         }
     };
     [1, 7_919].into_iter().for_each(read);
-    let told = info(&client);
-    assert_eq!(told["memory_max"].as_u64(), Some(MEMORY_MAX));
-    assert!(told["resident_bytes"].as_u64().unwrap() <= MEMORY_MAX);
+    let facts = info(&client);
+    assert_eq!(facts["memory_max"].as_u64(), Some(MEMORY_MAX));
+    assert!(facts["resident_bytes"].as_u64().unwrap() <= MEMORY_MAX);
     let held = || {
         let counters = &info(&client)["counters"];
         counters["memory_bytes"].as_u64().unwrap()
@@ -259,7 +259,7 @@ fn values_are_written_to_prefaulted_memory_and_all_of_it_is_within_the_bound() {
             match pending.wait() {
                 // Of a machine that is busy with other things.
                 Err(ClientError::Busy(_)) => left.push_back(key),
-                told => drop(told.expect("there is room")),
+                outcome => drop(outcome.expect("there is room")),
             }
         }
         assert!(Instant::now() < until, "{} keys are left", left.len());
@@ -399,7 +399,7 @@ fn frames_that_never_end_take_no_more_than_the_bound_and_others_are_served() {
     assert!(resident_max <= memory_max, "{resident_max}");
     // A frame that is ended, and that may be, is answered; the others are told that it was too
     // much.
-    let mut told = 0;
+    let mut refused = 0;
     for (stream, _) in &mut held {
         let _ = stream.write_all(&frame[frame.len() - 1..]);
         let _ = stream.shutdown(Shutdown::Write);
@@ -409,10 +409,10 @@ fn frames_that_never_end_take_no_more_than_the_bound_and_others_are_served() {
         let mut answers = Vec::new();
         let _ = stream.take(64 << 10).read_to_end(&mut answers);
         let text = String::from_utf8_lossy(&answers);
-        told += u32::from(text.contains("of frames wait to be whole"));
+        refused += u32::from(text.contains("of frames wait to be whole"));
     }
-    println!("{told} were refused");
-    assert!(told > 0);
+    println!("{refused} were refused");
+    assert!(refused > 0);
     for key in 0..2_000_u64 {
         let round = u64::from((1..=1_200).contains(&key));
         let found = client.get(&key.to_le_bytes()).wait().unwrap();

@@ -128,8 +128,8 @@ impl Server {
         let tasks = format!("/proc/{}/task", self.process.id());
         let named = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap());
         let mut found = named.filter(|entry| {
-            let told = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            told.trim() == name
+            let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            comm.trim() == name
         });
         let found = found.next().unwrap_or_else(|| panic!("no thread {name}"));
         found.file_name().to_string_lossy().parse().unwrap()
@@ -141,11 +141,11 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// What these tests ask of a scrape.
-trait Told {
+trait Answered {
     fn answered(&self, operation: &str, status: &str) -> f64;
 }
 
-impl Told for Numbers {
+impl Answered for Numbers {
     fn answered(&self, operation: &str, status: &str) -> f64 {
         let labels = [("operation", operation), ("status", status)];
         self.sum("penstock_operations_total", &labels)
@@ -228,8 +228,8 @@ fn what_is_scraped_under_load_only_grows_and_is_in_the_end_what_the_client_did()
         if is_there && has_left && numbers.sum("penstock_pings_total", &[]) >= 1.0 {
             break numbers;
         }
-        let told = expected.map(|(operation, status, _)| numbers.answered(operation, status));
-        assert!(Instant::now() < deadline, "{told:?}, not {expected:?}");
+        let counted = expected.map(|(operation, status, _)| numbers.answered(operation, status));
+        assert!(Instant::now() < deadline, "{counted:?}, not {expected:?}");
     };
     let scans = numbers.answered("scan", "OK");
     assert!(scans >= 1.0);
@@ -585,7 +585,7 @@ impl Drop for Stopped {
 }
 
 #[test]
-fn a_server_that_starts_is_live_and_not_ready_and_tells_how_far_it_is() {
+fn a_server_that_starts_is_live_and_not_ready_and_says_how_far_it_is() {
     let server = Server::begin(&folder("start"), &["--shards", "1"]);
     let main = i32::try_from(server.process.id()).unwrap();
     let stopped = Stopped::stop(main);

@@ -59,12 +59,12 @@ pub struct Server {
 impl Server {
     /// Runs a command that serves, and waits until it is ready.
     pub fn start(command: &mut Command) -> Server {
-        Server::start_telling(command).0
+        Server::start_with_banner(command).0
     }
 
     /// The same, with the lines of its banner.
-    pub fn start_telling(command: &mut Command) -> (Server, Vec<String>) {
-        let mut told = Vec::new();
+    pub fn start_with_banner(command: &mut Command) -> (Server, Vec<String>) {
+        let mut lines = Vec::new();
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut banner = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut address = None;
@@ -75,14 +75,14 @@ impl Server {
             if line == "ready" {
                 break;
             }
-            told.push(line);
+            lines.push(line);
         }
         std::thread::spawn(move || banner.for_each(drop));
         let server = Server {
             process,
             address: address.expect("it listens"),
         };
-        (server, told)
+        (server, lines)
     }
 
     pub fn client(&self) -> Client {

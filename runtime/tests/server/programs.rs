@@ -52,7 +52,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// What a command prints, on both streams, if it ends with this code.
-fn told(server: &Server, code: i32, words: &[&str]) -> String {
+fn output_of(server: &Server, code: i32, words: &[&str]) -> String {
     let address = server.address.to_string();
     let output = command(words).args(["--addr", &address]).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -195,7 +195,7 @@ fn the_shipped_sale_sells_no_unit_twice_and_gives_back_what_is_not_bought() {
 }
 
 #[test]
-fn calls_beyond_a_rate_are_told_how_long_to_wait() {
+fn calls_beyond_a_rate_are_answered_how_long_to_wait() {
     let (folder, sale) = (folder("programs-rate"), Sale::shipped());
     let server = Server::start(&mut serve(&folder, Path::new(SHIPPED)));
     let client = server.client();
@@ -237,7 +237,7 @@ fn a_run_that_does_not_fit_is_refused_by_name_and_the_connection_lives() {
         text.contains("0x0000000000000007") && text.contains("5 programs"),
         "{text}"
     );
-    for (run, status, told) in [
+    for (run, status, part) in [
         (
             sale.run("buy").argument(1u8).argument(1u8),
             Status::Malformed,
@@ -263,7 +263,7 @@ fn a_run_that_does_not_fit_is_refused_by_name_and_the_connection_lives() {
         ),
     ] {
         let (found, text) = refused(run);
-        assert!(found == status && text.contains(told), "{text}");
+        assert!(found == status && text.contains(part), "{text}");
     }
     let across = Run::new(sale.run("buy").program())
         .key(b"a")
@@ -278,13 +278,13 @@ fn a_run_that_does_not_fit_is_refused_by_name_and_the_connection_lives() {
 }
 
 /// The server tells ids, keys and arguments by the names of programs, of the files in force.
-fn tells_programs_by_name(client: &Client, in_force: &Schema) {
+fn check_programs_by_name(client: &Client, in_force: &Schema) {
     let programs = client.programs().wait().unwrap();
-    let told = programs.find("buy").unwrap();
-    assert_eq!(told.id, in_force.program("buy").unwrap().program.id());
-    assert_eq!(told.keys, ["stock:Stock", "order:Hold", "buyer:Buyer"]);
+    let program = programs.find("buy").unwrap();
+    assert_eq!(program.id, in_force.program("buy").unwrap().program.id());
+    assert_eq!(program.keys, ["stock:Stock", "order:Hold", "buyer:Buyer"]);
     let arguments = ["quantity:u32 1..4", "hold_ms:u64 1..86400000"];
-    assert_eq!(told.arguments, arguments);
+    assert_eq!(program.arguments, arguments);
     assert_eq!(programs.iter().count(), 4);
     let run = programs.find("restock").unwrap().run();
     let run = run.key(b"stock:{named}").argument(7u32).argument(1u32);
@@ -306,7 +306,7 @@ fn files_change_whole_or_not_at_all_and_a_retry_is_not_executed_twice() {
     let (buy, token) = (sale.buy("1", "ann", 2, HOUR_MS), new_token().unwrap());
     client.named(token).run(&buy).wait().unwrap();
 
-    for (broken, told) in [
+    for (broken, part) in [
         (
             text.replace("stock.held += quantity", "stock.hold += quantity"),
             "\"stock.hold += quan",
@@ -331,7 +331,7 @@ fn files_change_whole_or_not_at_all_and_a_retry_is_not_executed_twice() {
             log.matches("is not used, and the one of before stays")
                 .count()
                 > before
-                && log.contains(told)
+                && log.contains(part)
         });
         let again = client.named(token).run(&buy).wait().unwrap();
         assert!(again.is_replayed, "what was in force still is");
@@ -355,7 +355,7 @@ fn files_change_whole_or_not_at_all_and_a_retry_is_not_executed_twice() {
         matches!(retried, Err(ClientError::Refused(it)) if it.status == Status::UnknownProgram)
     });
     let compiled = Schema::of_files(&[("sale.toml".into(), grown.clone())]).unwrap();
-    tells_programs_by_name(&client, &compiled);
+    check_programs_by_name(&client, &compiled);
     assert_eq!(ledger(&client), [3, 2, 0]);
     let now = Sale {
         schema: Schema::read(&schema).unwrap(),
@@ -380,11 +380,11 @@ fn files_change_whole_or_not_at_all_and_a_retry_is_not_executed_twice() {
         .stderr(std::process::Stdio::piped())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     assert!(
-        told.contains("sale.toml:2:14: \"n:u33@0\": found \"u33@0\""),
-        "{told}"
+        printed.contains("sale.toml:2:14: \"n:u33@0\": found \"u33@0\""),
+        "{printed}"
     );
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -400,7 +400,7 @@ fn reason_of_reuse(answer: Result<Changed, ClientError>) -> Status {
 fn people_run_and_read_by_names() {
     let folder = folder("programs-people");
     let server = Server::start(&mut serve(&folder, Path::new(SHIPPED)));
-    let run = |code, words: &[&str]| told(&server, code, &[&["run"], words].concat());
+    let run = |code, words: &[&str]| output_of(&server, code, &[&["run"], words].concat());
     let restock = ["restock", "stock:{42}", "quantity=3", "limit_per_buyer=2"];
     let text = run(0, &restock);
     assert!(
@@ -410,9 +410,9 @@ fn people_run_and_read_by_names() {
     let (stock, order, buyer) = ("stock:{42}", "order:{42}:7", "buyer:{42}:ann");
     let buy = ["buy", stock, order, buyer, "quantity=2", "hold_ms=600000"];
     let text = run(0, &[&buy[..], &["--token", "new"]].concat());
-    let told_numbers = "buyer.units = 2\nstock.available = 1\nstock.held = 2\nok, version ";
+    let numbers_shown = "buyer.units = 2\nstock.available = 1\nstock.held = 2\nok, version ";
     assert!(
-        text.starts_with("token ") && text.contains(told_numbers),
+        text.starts_with("token ") && text.contains(numbers_shown),
         "{text}"
     );
     assert_eq!(
@@ -467,25 +467,28 @@ fn people_run_and_read_by_names() {
 
 /// Values by the names of their layouts.
 fn people_read(server: &Server, stock: &str, order: &str) {
-    let get = told(server, 0, &["get", stock, "--as", "Stock"]);
+    let get = output_of(server, 0, &["get", stock, "--as", "Stock"]);
     assert_eq!(
         get,
         "available = 1\nheld = 2\nsold = 0\nlimit_per_buyer = 2\n"
     );
     let from_files = ["get", order, "--as", "Hold", "--schema", SHIPPED];
-    assert_eq!(told(server, 0, &from_files), "units = 2\nis_sold = false\n");
-    let text = told(server, 2, &["get", stock, "--as", "Stack"]);
+    assert_eq!(
+        output_of(server, 0, &from_files),
+        "units = 2\nis_sold = false\n"
+    );
+    let text = output_of(server, 2, &["get", stock, "--as", "Stack"]);
     assert!(text.contains("no layout \"Stack\"; there are "), "{text}");
-    let scan = told(server, 0, &["scan", "buyer:", "--as", "Buyer"]);
+    let scan = output_of(server, 0, &["scan", "buyer:", "--as", "Buyer"]);
     assert_eq!(scan, "buyer:{42}:ann\t{\"units\":2,\"bought\":0}\n");
     // A value that is shorter than a layout tells the fields that it has.
-    told(server, 0, &["set", "old", "u32:9"]);
+    output_of(server, 0, &["set", "old", "u32:9"]);
     assert_eq!(
-        told(server, 0, &["get", "old", "--as", "Stock"]),
+        output_of(server, 0, &["get", "old", "--as", "Stock"]),
         "available = 9\n"
     );
-    told(server, 0, &["set", "odd", "u32:9,u8:1"]);
-    let text = told(server, 1, &["get", "odd", "--as", "Stock"]);
+    output_of(server, 0, &["set", "odd", "u32:9,u8:1"]);
+    let text = output_of(server, 1, &["get", "odd", "--as", "Stock"]);
     assert!(
         text.contains("\"odd\" is not of the layout Stock: held cannot be read"),
         "{text}"

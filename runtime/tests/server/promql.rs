@@ -119,11 +119,11 @@ impl Query {
             let labels = selector.labels.iter().filter(|label| !is_there(label));
             missing.extend(labels.map(|label| format!("{metric} has no label {label}")));
             for (label, values) in &selector.values {
-                let is_told = |value: &str| {
-                    let mut told = of_metric.iter().filter_map(|labels| labels.get(label));
-                    told.any(|it| it == value) || known.contains(value)
+                let is_exported = |value: &str| {
+                    let mut found = of_metric.iter().filter_map(|labels| labels.get(label));
+                    found.any(|it| it == value) || known.contains(value)
                 };
-                let values = values.iter().filter(|value| !is_told(value));
+                let values = values.iter().filter(|value| !is_exported(value));
                 missing.extend(values.map(|value| format!("{metric} has no {label}={value}")));
             }
         }

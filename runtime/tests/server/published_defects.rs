@@ -146,7 +146,7 @@ fn cart(way_back: impl FnOnce(&mut Apply, ApplyKey)) -> Apply {
 /// buyer is told that they have bought before. Here a guard is no value of a language: ABSENT holds
 /// or it does not, and the reason is the author's own.
 #[test]
-fn a_first_buyer_is_not_told_to_have_bought_before() {
+fn a_first_buyer_is_not_said_to_have_bought_before() {
     let sale = Sale::of(2, "first-buyer");
     sale.takes(&one_for("ann"));
     assert_eq!(sale.refuses(&one_for("ann")), HAS_ONE);

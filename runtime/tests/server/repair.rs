@@ -33,7 +33,7 @@ fn text_of(output: &Output) -> String {
 }
 
 /// Runs a command that must end with this code; what it printed.
-fn told(code: i32, words: &[&str]) -> String {
+fn output_of(code: i32, words: &[&str]) -> String {
     let output = command(words).output().unwrap();
     let text = text_of(&output);
     assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
@@ -58,7 +58,7 @@ fn serve(directory: &Path) -> Command {
 
 impl Server {
     fn set(&self, key: &str, value: &str) {
-        told(0, &["set", key, value, "--addr", &self.address.to_string()]);
+        output_of(0, &["set", key, value, "--addr", &self.address.to_string()]);
     }
 
     /// The values of all keys.
@@ -155,8 +155,8 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
     let damaged = contents(&directory.join("segments"));
     let refused = serve(directory).output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", text_of(&refused));
-    assert!(told(1, &["inspect", path]).contains("DAMAGED"));
-    let planned = told(1, &["inspect", path, "--repair"]);
+    assert!(output_of(1, &["inspect", path]).contains("DAMAGED"));
+    let planned = output_of(1, &["inspect", path, "--repair"]);
     assert!(
         planned.contains(&format!(
             "--repair --accept-loss {}\n",
@@ -165,7 +165,7 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
         "{planned}"
     );
     for wrong in ["1:1-9", "file:77"] {
-        let answer = told(2, &["inspect", path, "--repair", "--accept-loss", wrong]);
+        let answer = output_of(2, &["inspect", path, "--repair", "--accept-loss", wrong]);
         assert!(answer.contains("nothing was changed"), "{answer}");
     }
     assert!(
@@ -178,7 +178,7 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
     losses
         .iter()
         .for_each(|loss| accepted.extend(["--accept-loss", loss]));
-    let done = told(0, &accepted);
+    let done = output_of(0, &accepted);
     assert!(done.contains("lostfound/0001"), "{done}");
     let kept = contents(&directory.join("lostfound/0001"));
     let manifest =
@@ -199,8 +199,8 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
             "bytes of {path:?} are gone"
         );
     }
-    assert!(told(0, &["inspect", path, "--repair"]).contains("nothing to repair"));
-    assert!(told(0, &["inspect", path]).contains("no damage"));
+    assert!(output_of(0, &["inspect", path, "--repair"]).contains("nothing to repair"));
+    assert!(output_of(0, &["inspect", path]).contains("no damage"));
 
     let server = Server::start(&mut serve(directory));
     let mut left = all.clone();
@@ -227,7 +227,7 @@ fn what_was_damaged_is_served_again_without_what_was_given_up() {
     // In the last segment, behind it the summary that tells it durable.
     damaged(&|files| flip_value_of(&files[1], "key-seven"));
     let path = directory.to_str().unwrap();
-    let planned = told(1, &["inspect", path, "--repair"]);
+    let planned = output_of(1, &["inspect", path, "--repair"]);
     assert!(planned.contains("lost: key-seven, slot "), "{planned}");
     assert!(
         text_of(&serve(&directory).output().unwrap())
@@ -269,7 +269,7 @@ fn all_damage_of_a_log_is_shown_and_not_only_the_first() {
     flip_value_of(&files[0], "key-two");
     flip_value_of(&files[0], "key-four");
     flip_value_of(&files[1], "key-six");
-    let shown = told(1, &["inspect", directory.to_str().unwrap()]);
+    let shown = output_of(1, &["inspect", directory.to_str().unwrap()]);
     for lost in ["LSN 2 to 2", "LSN 4 to 4", "LSN 6 to 6"] {
         assert!(
             shown.contains(&format!("1 record is lost, log 1, {lost}")),
@@ -298,10 +298,10 @@ fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
     fs::write(files[1].with_extension("tmp"), b"half").unwrap();
 
     let path = directory.to_str().unwrap();
-    let planned = told(1, &["inspect", path, "--repair"]);
+    let planned = output_of(1, &["inspect", path, "--repair"]);
     assert!(planned.contains("--accept-loss 1:6-6\n"), "{planned}");
     for wrong in ["1:6-6,", "1:6", "file:", "all", ""] {
-        let refused = told(2, &["inspect", path, "--repair", "--accept-loss", wrong]);
+        let refused = output_of(2, &["inspect", path, "--repair", "--accept-loss", wrong]);
         assert!(refused.contains("allowed is LOG:FROM-TO"), "{refused}");
     }
     let same = [
@@ -313,7 +313,7 @@ fn a_repair_that_was_interrupted_is_finished_by_the_same_command() {
         "--accept-loss",
         "1:6-6",
     ];
-    let done = told(0, &same);
+    let done = output_of(0, &same);
     assert!(
         done.contains("not given up here: 1:2-2\n") && done.contains("lostfound/0002"),
         "{done}"
@@ -339,13 +339,13 @@ fn a_damaged_identity_is_made_anew_as_the_segments_prove_it() {
     let refused = serve(&directory).output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", text_of(&refused));
     assert!(text_of(&refused).contains("--repair"));
-    let planned = told(1, &["inspect", path, "--repair"]);
+    let planned = output_of(1, &["inspect", path, "--repair"]);
     assert!(planned.contains("1 shard from log 1 on"), "{planned}");
-    let wrong = told(2, &["inspect", path, "--repair", "--accept-loss", "none"]);
+    let wrong = output_of(2, &["inspect", path, "--repair", "--accept-loss", "none"]);
     assert!(wrong.contains("nothing was changed"), "{wrong}");
     assert_eq!(fs::read(&identity).unwrap(), bad);
     let accepted = ["inspect", path, "--repair", "--accept-loss", "identity"];
-    let done = told(0, &accepted);
+    let done = output_of(0, &accepted);
     assert!(done.contains("lostfound/0001"), "{done}");
     assert_eq!(
         fs::read(directory.join("lostfound/0001/IDENTITY")).unwrap(),
@@ -380,7 +380,7 @@ fn an_identity_that_nothing_proves_is_not_made_up() {
     fs::write(&identity, &bad).unwrap();
     flip_value_of(&segments(&directory)[0], KEYS[0]);
     let accepted = ["inspect", path, "--repair", "--accept-loss", "identity"];
-    let refused = told(1, &accepted);
+    let refused = output_of(1, &accepted);
     assert!(
         refused.contains("its segments are damaged too"),
         "{refused}"
@@ -388,7 +388,7 @@ fn an_identity_that_nothing_proves_is_not_made_up() {
     for file in segments(&directory) {
         fs::remove_file(file).unwrap();
     }
-    let refused = told(1, &accepted);
+    let refused = output_of(1, &accepted);
     assert!(refused.contains("there is no segment"), "{refused}");
     assert_eq!(fs::read(&identity).unwrap(), bad);
 }
@@ -402,12 +402,12 @@ fn a_directory_that_is_served_is_not_repaired() {
         &["inspect", path, "--repair"][..],
         &["inspect", path, "--repair", "--accept-loss", "none"],
     ] {
-        assert!(told(2, words).contains("in use by process"));
+        assert!(output_of(2, words).contains("in use by process"));
     }
     server.stop();
-    assert!(told(0, &["inspect", path, "--repair"]).contains("nothing to repair"));
+    assert!(output_of(0, &["inspect", path, "--repair"]).contains("nothing to repair"));
     // To agree to something means nothing without a plan.
-    told(2, &["inspect", path, "--accept-loss", "none"]);
+    output_of(2, &["inspect", path, "--accept-loss", "none"]);
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn what_is_beyond_repair_is_said_and_left_alone() {
     fs::copy(&segments(&other)[0], segment(&directory, 99)).unwrap();
     let before = contents(&directory.join("segments"));
     let path = directory.to_str().unwrap();
-    let answer = told(1, &["inspect", path, "--repair", "--accept-loss", "none"]);
+    let answer = output_of(1, &["inspect", path, "--repair", "--accept-loss", "none"]);
     assert!(
         answer.contains(&format!(
             "BEYOND REPAIR: {path}/segments/00000099.seg belongs to node"

@@ -235,10 +235,10 @@ fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
     // Each value that was set was told once, to the next who set one; the last one is there.
     batons.push(talk.ask(&["GETDEL", "baton"]));
     batons.sort();
-    let told = batons.len();
+    let distinct = batons.len();
     batons.dedup();
     assert_eq!(
-        (batons.len(), told),
+        (batons.len(), distinct),
         (each * callers + 1, each * callers + 1)
     );
     resp.server.stop();
@@ -351,7 +351,7 @@ fn half_a_command_ends_at_the_deadline_of_partial_ones_and_what_is_no_resp_is_an
         }
         assert_eq!(talk.reply(), b"", "the connection ends");
     }
-    for (bytes, told) in [
+    for (bytes, expected) in [
         (
             &b"*1\r\n$-5\r\n"[..],
             "-ERR Protocol error: invalid bulk length\r\n",
@@ -373,7 +373,7 @@ fn half_a_command_ends_at_the_deadline_of_partial_ones_and_what_is_no_resp_is_an
         talk.send(bytes);
         assert_eq!(
             talk.reply().escape_ascii().to_string(),
-            told.escape_default().to_string()
+            expected.escape_default().to_string()
         );
     }
     let mut talk = Talk::with(resp.address);
@@ -382,7 +382,7 @@ fn half_a_command_ends_at_the_deadline_of_partial_ones_and_what_is_no_resp_is_an
 }
 
 #[test]
-fn native_clients_at_the_port_of_resp_are_told_where_they_are() {
+fn native_clients_at_the_port_of_resp_are_answered_where_they_are() {
     let resp = start("resp-native", &["--shards", "1"]);
     // A reply would be waited for longer than the test may run.
     let options = ClientOptions {
@@ -438,7 +438,7 @@ fn what_redis_cli_shows_of_a_server_is_in_its_info() {
 }
 
 #[test]
-fn the_port_can_be_off_and_is_not_opened_to_others_without_being_told_so() {
+fn the_port_can_be_off_and_is_not_opened_to_others_without_being_asked_to() {
     let data = folder("resp-off");
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     serve

@@ -64,7 +64,7 @@ impl Shop {
     }
 
     /// What the command prints; it must end with this code.
-    fn told(&self, code: i32, words: &[&str]) -> (String, String) {
+    fn output_of(&self, code: i32, words: &[&str]) -> (String, String) {
         let output = self.run(words);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -109,7 +109,7 @@ fn rows_become_values_that_a_program_reads_by_its_layout() {
          tee,\"Tee, \"\"white\"\"\",100,0.25,AB-1,-1,true,2,false,white\n\
          cap,,0,1e-3,0x00ff,0,0,0,1,black\n",
     );
-    let (out, err) = shop.told(0, &["load", &csv, "--prefix", "p:", "--layout", &layout]);
+    let (out, err) = shop.output_of(0, &["load", &csv, "--prefix", "p:", "--layout", &layout]);
     assert!(
         out.starts_with("2 rows: 2 written, 0 there with the same value"),
         "{out}"
@@ -134,7 +134,7 @@ fn rows_become_values_that_a_program_reads_by_its_layout() {
          \"sku\":\"AB-1\",\"places\":[{\"row\":-1,\"is_aisle\":true},\
          {\"row\":2,\"is_aisle\":false}]}\n",
     );
-    let (out, _) = shop.told(0, &["load", &json, "--prefix", "p:", "--layout", &layout]);
+    let (out, _) = shop.output_of(0, &["load", &json, "--prefix", "p:", "--layout", &layout]);
     assert!(
         out.starts_with("1 row: 0 written, 1 there with the same value, 0 "),
         "{out}"
@@ -142,13 +142,13 @@ fn rows_become_values_that_a_program_reads_by_its_layout() {
 
     // The mark of the keyspace is that of the program, and another layout is refused.
     shop.client().mark_layout::<Product>(b"p:").unwrap();
-    shop.told(0, &["load", &csv, "--prefix", "p:", "--layout", &layout]);
+    shop.output_of(0, &["load", &csv, "--prefix", "p:", "--layout", &layout]);
     let other = ["load", &csv, "--prefix", "p:", "--layout", "stock:u32@0;=4"];
-    let (_, err) = shop.told(2, &other);
+    let (_, err) = shop.output_of(2, &other);
     assert!(err.contains(&Product::LAYOUT.mark().to_string()), "{err}");
     for word in ["export", "report"] {
-        shop.told(0, &[word, "p:", "--layout", &layout]);
-        shop.told(2, &[word, "p:", "--layout", "stock:u32@0;=4"]);
+        shop.output_of(0, &[word, "p:", "--layout", &layout]);
+        shop.output_of(2, &[word, "p:", "--layout", "stock:u32@0;=4"]);
     }
     shop.server.stop();
 }
@@ -177,7 +177,7 @@ fn a_row_that_does_not_fit_is_named_and_the_rows_before_it_are_loaded_and_counte
             "rows.csv",
             &format!("key,units\na{at},1\nb{at},2\n{row}\nd{at},5\n"),
         );
-        let (out, err) = shop.told(2, &[&["load", &file][..], &layout].concat());
+        let (out, err) = shop.output_of(2, &[&["load", &file][..], &layout].concat());
         let place = format!("{file}:4: ");
         assert!(err.contains(&place) && err.contains(part), "{err}");
         assert!(err.contains("answered are 2 rows, through line 3"), "{err}");
@@ -188,10 +188,10 @@ fn a_row_that_does_not_fit_is_named_and_the_rows_before_it_are_loaded_and_counte
         "rows.jsonl",
         "{\"key\":\"x\",\"units\":1}\n{\"key\":\"y\"}\n",
     );
-    let (_, err) = shop.told(2, &[&["load", &file][..], &layout].concat());
+    let (_, err) = shop.output_of(2, &[&["load", &file][..], &layout].concat());
     assert!(err.contains(":2: column units: it is missing"), "{err}");
     let before = shop.all();
-    let (out, err) = shop.told(2, &[&["load", &file, "--check"][..], &layout].concat());
+    let (out, err) = shop.output_of(2, &[&["load", &file, "--check"][..], &layout].concat());
     assert!(
         out.contains("nothing was written") && err.contains(":2: column units"),
         "{err}"
@@ -199,14 +199,14 @@ fn a_row_that_does_not_fit_is_named_and_the_rows_before_it_are_loaded_and_counte
     // A check goes on, and names each row that does not fit, but not all of very many.
     let rows: String = (0..30).map(|row| format!("k{row},bad\n")).collect();
     let file = shop.file("many.csv", &format!("key,units\ngood,1\n{rows}last,1\n"));
-    let (out, err) = shop.told(2, &[&["load", &file, "--check"][..], &layout].concat());
+    let (out, err) = shop.output_of(2, &[&["load", &file, "--check"][..], &layout].concat());
     assert!(out.contains("nothing was written"), "{out}");
     assert_eq!(err.matches("column ").count(), 20, "{err}");
     assert!(err.contains("many.csv: 30 rows do not fit"), "{err}");
     // What the server refuses is named, too: its limit may be lower than that of the format.
     let long = "x".repeat(1 << 21);
     let file = shop.file("long.csv", &format!("key,value\nk,short\nlong,{long}\n"));
-    let (out, err) = shop.told(2, &["load", &file]);
+    let (out, err) = shop.output_of(2, &["load", &file]);
     assert!(err.contains("long.csv:3: key \"long\": "), "{err}");
     assert!(out.contains("1 written"), "{out}");
     assert_eq!(shop.all().len(), before.len() + 1);
@@ -239,7 +239,7 @@ fn a_load_that_is_killed_is_run_again_and_nothing_is_lost_or_changed() {
     assert!((1..ROWS).contains(&there), "{there}");
 
     let file = shop.file("rows.csv", &text);
-    let (out, _) = shop.told(0, &["load", &file, "--prefix", "p:"]);
+    let (out, _) = shop.output_of(0, &["load", &file, "--prefix", "p:"]);
     let numbers: Vec<usize> = out
         .split(|c: char| !c.is_ascii_digit())
         .filter_map(|word| word.parse().ok())
@@ -261,7 +261,7 @@ fn a_load_that_is_killed_is_run_again_and_nothing_is_lost_or_changed() {
     assert_eq!(all.len(), ROWS);
     // The rest of a file is a load, too.
     let line = (ROWS + 1).to_string();
-    let (out, _) = shop.told(0, &["load", &file, "--prefix", "p:", "--from-line", &line]);
+    let (out, _) = shop.output_of(0, &["load", &file, "--prefix", "p:", "--from-line", &line]);
     assert!(out.starts_with("1 row: 0 written, 1 there"), "{out}");
     shop.server.stop();
 }
@@ -310,7 +310,7 @@ fn another_value_stays_and_is_counted_until_overwrite_says_otherwise() {
         "rows.csv",
         "key,value\nstock:b,100\nstock:a,100\nstock:b,99\n",
     );
-    let (out, err) = shop.told(1, &["load", &file]);
+    let (out, err) = shop.output_of(1, &["load", &file]);
     assert!(
         out.starts_with("3 rows: 1 written, 0 there with the same value, 2 "),
         "{out}"
@@ -321,7 +321,7 @@ fn another_value_stays_and_is_counted_until_overwrite_says_otherwise() {
     );
     let value = |key: &[u8]| client.get(key).wait().unwrap().unwrap().bytes;
     assert_eq!(value(b"stock:a"), "sold down to 3");
-    let (out, _) = shop.told(0, &["load", &file, "--overwrite"]);
+    let (out, _) = shop.output_of(0, &["load", &file, "--overwrite"]);
     assert!(out.starts_with("3 rows: 3 written"), "{out}");
     // Rows of one key are written in their order.
     assert_eq!(
@@ -350,9 +350,9 @@ fn what_is_exported_loads_to_the_same_keys_and_bytes() {
     }
     let all = shop.all();
     for (format, name) in [("jsonl", "all.jsonl"), ("csv", "all.csv")] {
-        let (text, _) = shop.told(0, &["export", "--format", format]);
+        let (text, _) = shop.output_of(0, &["export", "--format", format]);
         let file = shop.file(name, &text);
-        let (out, _) = shop.told(0, &["load", &file]);
+        let (out, _) = shop.output_of(0, &["load", &file]);
         assert!(
             out.starts_with("8 rows: 0 written, 8 there with the same value, 0 "),
             "{out}"
@@ -360,11 +360,11 @@ fn what_is_exported_loads_to_the_same_keys_and_bytes() {
         for key in all.keys() {
             client.del(key).wait().unwrap();
         }
-        let (out, _) = shop.told(0, &["load", &file]);
+        let (out, _) = shop.output_of(0, &["load", &file]);
         assert!(out.starts_with("8 rows: 8 written"), "{out}");
         assert_eq!(shop.all(), all, "{format}");
     }
-    let (text, _) = shop.told(0, &["export", "plain"]);
+    let (text, _) = shop.output_of(0, &["export", "plain"]);
     assert_eq!(text, "{\"key\":\"plain\",\"value\":\"text\"}\n");
     shop.server.stop();
 }
@@ -392,17 +392,17 @@ fn fields_are_exported_by_name_and_a_value_of_another_layout_is_named() {
     }
     let all = shop.all();
     for format in ["csv", "jsonl"] {
-        let (text, _) = shop.told(0, &[&words[..], &[format]].concat());
+        let (text, _) = shop.output_of(0, &[&words[..], &[format]].concat());
         let file = shop.file(&format!("p.{format}"), &text);
         for key in all.keys() {
             client.del(key).wait().unwrap();
         }
-        let (out, _) = shop.told(0, &["load", &file, "--layout", &layout]);
+        let (out, _) = shop.output_of(0, &["load", &file, "--layout", &layout]);
         assert!(out.starts_with("50 rows: 50 written"), "{out}");
         assert_eq!(shop.all(), all, "{format}");
     }
     client.set(b"p:other", b"short").wait().unwrap();
-    let (_, err) = shop.told(1, &[&words[..], &["csv"]].concat());
+    let (_, err) = shop.output_of(1, &[&words[..], &["csv"]].concat());
     assert!(err.contains("\"p:other\" is not of the layout"), "{err}");
     shop.server.stop();
 }
@@ -427,8 +427,8 @@ fn a_report_counts_what_a_model_counts() {
             .unwrap();
     }
     client.set(b"m:other", &1i64.to_le_bytes()).wait().unwrap();
-    let (out, _) = shop.told(0, &["report", "n:", "--as", "balance=i64@0,u8@8", "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let (out, _) = shop.output_of(0, &["report", "n:", "--as", "balance=i64@0,u8@8", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let expected = serde_json::json!({
         "prefix": "n:",
         "keys": 300,
@@ -438,16 +438,16 @@ fn a_report_counts_what_a_model_counts() {
             {"name": "u8@8", "count": 240, "sum": 0, "min": 0, "max": 0},
         ],
     });
-    assert_eq!(told, expected);
-    let (out, _) = shop.told(0, &["report", "n:", "--as", "u8@8"]);
+    assert_eq!(report, expected);
+    let (out, _) = shop.output_of(0, &["report", "n:", "--as", "u8@8"]);
     assert!(out.contains("u8@8 cannot be read from 60 values"), "{out}");
     let layout = ["report", "n:", "--layout", "balance:i64@0;=8"];
-    let (out, _) = shop.told(0, &layout);
+    let (out, _) = shop.output_of(0, &layout);
     let words: Vec<&str> = out.lines().nth(2).unwrap().split_whitespace().collect();
     let figures = [300, sum, least, greatest].map(|it| it.to_string());
     assert_eq!(words[0], "balance");
     assert_eq!(words[1..], figures);
-    let (out, _) = shop.told(0, &["report", "nothing:"]);
+    let (out, _) = shop.output_of(0, &["report", "nothing:"]);
     assert_eq!(out, "0 keys with 0 bytes of values\n");
     shop.server.stop();
 }
@@ -461,12 +461,12 @@ fn a_layout_is_named_by_the_schema_of_a_folder_or_of_the_server() {
     let csv = "key,available,held,sold,limit_per_buyer\ntee,100,2,7,4\ncap,5,0,0,1\n";
     let file = shop.file("stock.csv", csv);
     let load = ["load", &file, "--prefix", "stock:", "--as", "Stock"];
-    shop.told(0, &[&load[..], &["--schema", SCHEMA]].concat());
+    shop.output_of(0, &[&load[..], &["--schema", SCHEMA]].concat());
     let numbers = [100u32, 2, 7, 4].map(u32::to_le_bytes).concat();
     assert_eq!(shop.all()[&b"stock:tee"[..]], numbers);
     let named = ["--as", "Stock", "--schema", SCHEMA];
     let words = [&["export", "stock:", "--format", "csv"][..], &named].concat();
-    let (rows, _) = shop.told(0, &words);
+    let (rows, _) = shop.output_of(0, &words);
     let mut rows: Vec<&str> = rows.lines().collect();
     rows[1..].sort_unstable();
     assert_eq!(
@@ -478,30 +478,30 @@ fn a_layout_is_named_by_the_schema_of_a_folder_or_of_the_server() {
         ]
     );
     let words = [&["report", "stock:", "--json"][..], &named].concat();
-    let (by_name, _) = shop.told(0, &words);
+    let (by_name, _) = shop.output_of(0, &words);
     assert!(by_name.contains("\"sum\":105"), "{by_name}");
     let fields = "available=u32@0,held=u32@4,sold=u32@8,limit_per_buyer=u32@12";
-    let (by_fields, _) = shop.told(0, &["report", "stock:", "--json", "--as", fields]);
+    let (by_fields, _) = shop.output_of(0, &["report", "stock:", "--json", "--as", fields]);
     assert_eq!(by_name, by_fields);
 
     // A name that there is not, no schema at all, and two layouts at once.
     for command in [&["export"][..], &["report"], &["load", &file]] {
         let words = [command, &["--as", "Stok", "--schema", SCHEMA]].concat();
-        let (_, why) = shop.told(2, &words);
+        let (_, why) = shop.output_of(2, &words);
         assert!(why.contains("no layout \"Stok\"; there are "), "{why}");
-        let (_, why) = shop.told(2, &[command, &["--as", "Stock"]].concat());
+        let (_, why) = shop.output_of(2, &[command, &["--as", "Stock"]].concat());
         assert!(why.contains("the schema has no layouts"), "{why}");
-        let (_, why) = shop.told(
+        let (_, why) = shop.output_of(
             2,
             &[command, &["--as", "Stock", "--layout", "a:u8@0;=1"]].concat(),
         );
         assert!(why.contains("cannot be used with"), "{why}");
     }
-    let (_, why) = shop.told(2, &["report", "--as", "u32@0", "--as", "Stock"]);
+    let (_, why) = shop.output_of(2, &["report", "--as", "u32@0", "--as", "Stock"]);
     assert!(
         why.contains("--as Stock: the name of a layout stands alone"),
         "{why}"
     );
-    let (_, why) = shop.told(2, &["report", "--as", "u32@0,Stock"]);
+    let (_, why) = shop.output_of(2, &["report", "--as", "u32@0,Stock"]);
     assert!(why.contains("or the name of a layout"), "{why}");
 }

@@ -71,7 +71,7 @@ fn the_command_escapes_and_limits(server: &Server, client: &Client, keys: usize)
 }
 
 #[test]
-fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start() {
+fn every_key_is_shown_once_with_its_value_whatever_is_in_memory_and_over_a_start() {
     let data = scratch::folder("scan");
     let mut model = BTreeMap::new();
     let server = serve(&data);
@@ -113,7 +113,7 @@ fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start(
     check(&client);
     // Half of a scan before a start, half behind it.
     let mut cursor = Some(0);
-    let mut told = Vec::new();
+    let mut keys = Vec::new();
     let page = |client: &Client, cursor| {
         let request = ScanRequest {
             cursor,
@@ -125,9 +125,9 @@ fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start(
         };
         client.scan_page(&request).wait()
     };
-    while let Some(from) = cursor.take_if(|_| told.len() < 1_000) {
+    while let Some(from) = cursor.take_if(|_| keys.len() < 1_000) {
         let next = page(&client, from).unwrap();
-        told.extend(next.entries.into_iter().map(|entry| entry.key));
+        keys.extend(next.entries.into_iter().map(|entry| entry.key));
         cursor = next.next;
     }
     drop(client);
@@ -136,13 +136,13 @@ fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start(
     let client = server.client();
     while let Some(from) = cursor {
         let next = page(&client, from).unwrap();
-        told.extend(next.entries.into_iter().map(|entry| entry.key));
+        keys.extend(next.entries.into_iter().map(|entry| entry.key));
         cursor = next.next;
     }
-    told.sort_unstable();
-    told.dedup();
+    keys.sort_unstable();
+    keys.dedup();
     assert!(
-        told.iter()
+        keys.iter()
             .eq(model.keys().filter(|key| key.starts_with(b"s")))
     );
     check(&client);

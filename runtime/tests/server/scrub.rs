@@ -24,7 +24,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn damage_in_a_sealed_segment_is_told_while_the_server_goes_on() {
+fn damage_in_a_sealed_segment_is_reported_while_the_server_goes_on() {
     let data = scratch::folder("scrub");
     let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     command
@@ -102,15 +102,15 @@ fn damage_in_a_sealed_segment_is_told_while_the_server_goes_on() {
     file.write_all_at(&[byte[0] ^ 1], 100_000).unwrap();
     file.sync_all().unwrap();
     wait_for(&|[_, damaged]| damaged >= 1);
-    let told = words.recv_timeout(Duration::from_secs(60)).unwrap();
+    let printed = words.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(
-        told.contains(&format!(
+        printed.contains(&format!(
             "shard 0: {}/segments/00000001.seg is damaged at offset",
             data.display()
-        )) && told.contains(&format!("penstock inspect {} --repair", data.display())),
-        "{told}"
+        )) && printed.contains(&format!("penstock inspect {} --repair", data.display())),
+        "{printed}"
     );
-    assert!(told.contains("(log 1, records from LSN"), "{told}");
+    assert!(printed.contains("(log 1, records from LSN"), "{printed}");
     client.set(b"key:0", b"2").wait().unwrap();
     drop(server);
     fs::remove_dir_all(&data).unwrap();

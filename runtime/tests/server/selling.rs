@@ -263,10 +263,10 @@ fn a_sale_that_is_to_lose_its_writer_says_that_it_needs_an_etcd() {
         .env("PATH", &folder)
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && told.contains("no program etcd is in PATH"),
-        "{told}"
+        !output.status.success() && printed.contains("no program etcd is in PATH"),
+        "{printed}"
     );
     assert!(is_empty(&folder), "nothing is left");
 }
@@ -316,7 +316,7 @@ fn a_sale_at_a_server_that_is_there_comes_at_its_rate_and_uses_keys_of_its_own()
 }
 
 #[test]
-fn a_drop_tells_when_all_was_taken_and_paid() {
+fn a_drop_says_when_all_was_taken_and_paid() {
     let _one = the_machine();
     let folder = folder("sale-drop");
     let words = [
@@ -342,7 +342,7 @@ fn a_drop_tells_when_all_was_taken_and_paid() {
 #[test]
 fn what_a_sale_cannot_be_is_refused_by_name() {
     let remote = "192.0.2.1:7411";
-    for (words, told) in [
+    for (words, part) in [
         (&["--kill", "2", "--addr", "127.0.0.1:1"][..], "--kill"),
         (&["--zipf", "11"], "--zipf 11 is from 0 to 10"),
         (&["--rate", "0"], "--rate 0 is buyers a second"),
@@ -354,7 +354,7 @@ fn what_a_sale_cannot_be_is_refused_by_name() {
         let output = command(&["bench", "sale"]).args(words).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");
-        assert!(errors.contains(told), "{errors}");
+        assert!(errors.contains(part), "{errors}");
     }
     let output = command(&["demo", "--seconds", "0.1"]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

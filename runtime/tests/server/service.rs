@@ -125,28 +125,28 @@ fn the_audit_log_has_start_reload_and_stop_and_goes_on_in_a_file_that_is_opened_
     let nowhere = folder.join("none/audit");
     let mut refused = serve(&folder, &["--audit-file", nowhere.to_str().unwrap()]);
     let output = refused.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        !output.status.success() && told.contains("none/audit"),
-        "{told}"
+        !output.status.success() && printed.contains("none/audit"),
+        "{printed}"
     );
     fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
-fn sighup_and_other_stray_signals_end_no_server_and_are_told() {
+fn sighup_and_other_stray_signals_end_no_server_and_are_reported() {
     let folder = folder("service-signals");
     let errors = folder.join("errors");
     let mut command = serve(&folder, &[]);
     command.stderr(fs::File::create(&errors).unwrap());
     let mut server = Server::start(&mut command);
-    for (name, told) in [
+    for (name, part) in [
         ("-HUP", "SIGHUP: nothing to reload"),
         ("-USR1", "signal 10 does nothing"),
         ("-USR2", "signal 12 does nothing"),
     ] {
         server.signal(name);
-        wait_for(told, || text_of(&errors).contains(told));
+        wait_for(part, || text_of(&errors).contains(part));
     }
     server.signal("-PIPE");
     ping(&server);
@@ -162,7 +162,7 @@ struct Manager(mpsc::Receiver<String>);
 impl Manager {
     fn new(path: &Path) -> Manager {
         let socket = UnixDatagram::bind(path).unwrap();
-        let (words, heard) = mpsc::channel();
+        let (words, notices) = mpsc::channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(len) = socket.recv(&mut bytes) {
@@ -172,11 +172,11 @@ impl Manager {
                 }
             }
         });
-        Manager(heard)
+        Manager(notices)
     }
 
     /// The next words that are none of the watchdog's.
-    fn hears(&self) -> String {
+    fn next_notice(&self) -> String {
         loop {
             let words = self.0.recv_timeout(PATIENCE).expect("the server speaks");
             if words != "WATCHDOG=1\n" {
@@ -185,34 +185,35 @@ impl Manager {
         }
     }
 
-    fn hears_the_watchdog(&self) {
+    fn gets_watchdog(&self) {
         while self.0.recv_timeout(PATIENCE).expect("it is fed") != "WATCHDOG=1\n" {}
     }
 }
 
 #[test]
-fn a_service_manager_hears_of_ready_reload_and_stop() {
+fn a_service_manager_is_notified_of_ready_reload_and_stop() {
     let folder = folder("service-notify");
     let manager = Manager::new(&folder.join("notify"));
     let mut command = serve(&folder, &[]);
     let mut server = Server::start(command.env("NOTIFY_SOCKET", folder.join("notify")));
-    assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(manager.next_notice(), "READY=1\nSTATUS=serving\n");
     ping(&server);
     server.signal("-HUP");
-    let reloading = manager.hears();
+    let reloading = manager.next_notice();
     assert!(
         reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
         "{reloading}"
     );
-    assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(manager.next_notice(), "READY=1\nSTATUS=serving\n");
     server.signal("-TERM");
-    assert!(manager.hears().starts_with("STOPPING=1\n"));
+    assert!(manager.next_notice().starts_with("STOPPING=1\n"));
     assert_eq!(end_of(&mut server), Some(0));
     fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
-fn a_log_file_that_cannot_be_opened_anew_is_told_to_the_service_manager_and_on_standard_error() {
+fn a_log_file_that_cannot_be_opened_anew_is_reported_to_the_service_manager_and_on_standard_error()
+{
     let folder = folder("service-log-refused");
     let manager = Manager::new(&folder.join("notify"));
     let (log, errors) = (folder.join("log"), folder.join("errors"));
@@ -222,13 +223,13 @@ fn a_log_file_that_cannot_be_opened_anew_is_told_to_the_service_manager_and_on_s
         .env("NOTIFY_SOCKET", folder.join("notify"))
         .stderr(fs::File::create(&errors).unwrap());
     let mut server = Server::start(&mut command);
-    assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(manager.next_notice(), "READY=1\nSTATUS=serving\n");
     fs::rename(&log, folder.join("log.1")).unwrap();
     fs::create_dir(&log).unwrap();
     server.signal("-HUP");
-    assert!(manager.hears().starts_with("RELOADING=1\n"));
+    assert!(manager.next_notice().starts_with("RELOADING=1\n"));
     let refused = "SIGHUP: cannot append to the log file";
-    let words = manager.hears();
+    let words = manager.next_notice();
     assert!(
         words.starts_with(&format!("READY=1\nSTATUS=serving; {refused}")),
         "{words}"
@@ -241,17 +242,20 @@ fn a_log_file_that_cannot_be_opened_anew_is_told_to_the_service_manager_and_on_s
         })
     };
     assert!(has_line(&errors) && has_line(&folder.join("log.1")));
-    let told = text_of(&errors);
-    assert!(told.starts_with(&format!("penstock: {refused}")), "{told}");
+    let printed = text_of(&errors);
+    assert!(
+        printed.starts_with(&format!("penstock: {refused}")),
+        "{printed}"
+    );
     ping(&server);
 
     // The next reload that succeeds takes the notice back.
     fs::remove_dir(&log).unwrap();
     server.signal("-HUP");
-    assert!(manager.hears().starts_with("RELOADING=1\n"));
-    assert_eq!(manager.hears(), "READY=1\nSTATUS=serving\n");
+    assert!(manager.next_notice().starts_with("RELOADING=1\n"));
+    assert_eq!(manager.next_notice(), "READY=1\nSTATUS=serving\n");
     server.signal("-TERM");
-    assert!(manager.hears().starts_with("STOPPING=1\n"));
+    assert!(manager.next_notice().starts_with("STOPPING=1\n"));
     assert_eq!(end_of(&mut server), Some(0));
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -284,20 +288,20 @@ fn the_watchdog_is_fed_only_while_the_loop_of_every_shard_turns() {
         .env("WATCHDOG_USEC", "400000")
         .stderr(fs::File::create(&errors).unwrap());
     let mut server = Server::start(&mut command);
-    manager.hears_the_watchdog();
-    manager.hears_the_watchdog();
+    manager.gets_watchdog();
+    manager.gets_watchdog();
     let thread = shard_thread(server.process.id());
     ptrace(libc::PTRACE_SEIZE, thread);
     ptrace(libc::PTRACE_INTERRUPT, thread);
-    let told = "the loop of shard 0 has not turned";
-    wait_for(told, || text_of(&errors).contains(told));
+    let part = "the loop of shard 0 has not turned";
+    wait_for(part, || text_of(&errors).contains(part));
     // What was said before it was noticed is behind; then there is silence.
     let silence = Duration::from_millis(1500);
     while manager.0.recv_timeout(silence).is_ok() {}
     // SAFETY: the status is not asked for.
     unsafe { libc::waitpid(thread, std::ptr::null_mut(), libc::__WALL) };
     ptrace(libc::PTRACE_DETACH, thread);
-    manager.hears_the_watchdog();
+    manager.gets_watchdog();
     ping(&server);
     server.signal("-TERM");
     assert_eq!(end_of(&mut server), Some(0));

@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Runs a command that must end with this code; what it printed on both streams.
-    fn told(&self, code: i32, words: &[&str]) -> String {
+    fn run(&self, code: i32, words: &[&str]) -> String {
         let output = self.ask(words);
         let text = text_of(&output);
         assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
@@ -117,42 +117,42 @@ fn text_of(output: &Output) -> String {
 
 /// UPDATE_IF in all its forms; `stock:42` is 0 in the end.
 fn guards_and_effects(server: &Server) {
-    let written = server.told(0, &["set", "stock:42", "u32:2"]);
+    let written = server.run(0, &["set", "stock:42", "u32:2"]);
     assert!(written.ends_with(", level disk\n"), "{written}");
     let decrement = ["update-if", "stock:42", "u32@0 >= 1", "u32@0 -= 1"];
-    assert!(server.told(0, &decrement).starts_with("u32@0 = 1\nok, "));
-    assert!(server.told(0, &decrement).starts_with("u32@0 = 0\nok, "));
+    assert!(server.run(0, &decrement).starts_with("u32@0 = 1\nok, "));
+    assert!(server.run(0, &decrement).starts_with("u32@0 = 0\nok, "));
     assert_eq!(
-        server.told(1, &decrement),
+        server.run(1, &decrement),
         "penstock: \"u32@0 >= 1\" failed: the field is 0; nothing was changed\n"
     );
     assert_eq!(
-        server.told(1, &["update-if", "stock:42", "u32@0 -= 1 else 7"]),
+        server.run(1, &["update-if", "stock:42", "u32@0 -= 1 else 7"]),
         "penstock: \"u32@0 -= 1 else 7\" failed: the field is 0 and would leave the range of u32, \
          reason 7; nothing was changed\n"
     );
     assert_eq!(
-        server.told(1, &["update-if", "stock:42", "absent", "u32@0 = 9"]),
+        server.run(1, &["update-if", "stock:42", "absent", "u32@0 = 9"]),
         "penstock: \"absent\" failed: the key exists; nothing was changed\n"
     );
-    assert_eq!(server.told(0, &["get", "stock:42", "--as", "u32@0"]), "0\n");
+    assert_eq!(server.run(0, &["get", "stock:42", "--as", "u32@0"]), "0\n");
     assert_eq!(
-        server.told(0, &["get", "stock:42", "--as", "hex"]),
+        server.run(0, &["get", "stock:42", "--as", "hex"]),
         "00000000\n"
     );
     assert!(
         server
-            .told(1, &["get", "stock:42", "--as", "u64@0"])
+            .run(1, &["get", "stock:42", "--as", "u64@0"])
             .contains("lies outside the value, which has 4 bytes")
     );
     assert!(
         server
-            .told(2, &["update-if", "stock:42", "u64@0 -= 1"])
+            .run(2, &["update-if", "stock:42", "u64@0 -= 1"])
             .contains("BAD_FIELD")
     );
     assert!(
         server
-            .told(
+            .run(
                 0,
                 &["update-if", "visits", "i64@0 -= 5", "--start", "i64:0"]
             )
@@ -160,11 +160,11 @@ fn guards_and_effects(server: &Server) {
     );
     assert!(
         server
-            .told(0, &["set", "sale:{42}", "u8:1"])
+            .run(0, &["set", "sale:{42}", "u8:1"])
             .starts_with("u8 1\nok, ")
     );
-    server.told(0, &["set", "left:{42}", "u32:1"]);
-    server.told(
+    server.run(0, &["set", "left:{42}", "u32:1"]);
+    server.run(
         0,
         &[
             "update-if",
@@ -177,7 +177,7 @@ fn guards_and_effects(server: &Server) {
     );
     assert!(
         server
-            .told(
+            .run(
                 2,
                 &["update-if", "a{1}", "second.exists", "--second", "b{2}"]
             )
@@ -193,52 +193,52 @@ fn guards_and_effects(server: &Server) {
         "--ttl",
         "1h",
     ];
-    assert!(server.told(0, &call).starts_with("u64@0 = "));
-    let told = server.told(1, &call);
-    assert!(told.contains("failed: the units are there in"), "{told}");
-    assert_ne!(server.told(0, &["ttl", "calls"]), "never\n");
-    let told = server.told(0, &["update-if", "stock:42", "u32@0 max= 3", "return u8@0"]);
-    assert!(told.starts_with("u32@0 = 3\nu8@0 = 3\n"), "{told}");
-    let told = server.told(1, &["update-if", "stock:42", "u32@0 < u32@0", "put gone"]);
+    assert!(server.run(0, &call).starts_with("u64@0 = "));
+    let text = server.run(1, &call);
+    assert!(text.contains("failed: the units are there in"), "{text}");
+    assert_ne!(server.run(0, &["ttl", "calls"]), "never\n");
+    let text = server.run(0, &["update-if", "stock:42", "u32@0 max= 3", "return u8@0"]);
+    assert!(text.starts_with("u32@0 = 3\nu8@0 = 3\n"), "{text}");
+    let text = server.run(1, &["update-if", "stock:42", "u32@0 < u32@0", "put gone"]);
     assert!(
-        told.contains("\"u32@0 < u32@0\" failed: u32@0 is 3"),
-        "{told}"
+        text.contains("\"u32@0 < u32@0\" failed: u32@0 is 3"),
+        "{text}"
     );
-    let told = server.told(2, &["update-if", "stock:42", "second.u8@0 == u8@0"]);
-    assert!(told.contains("--second KEY"), "{told}");
-    server.told(0, &["update-if", "stock:42", "u32@0 = 0"]);
+    let text = server.run(2, &["update-if", "stock:42", "second.u8@0 == u8@0"]);
+    assert!(text.contains("--second KEY"), "{text}");
+    server.run(0, &["update-if", "stock:42", "u32@0 = 0"]);
 }
 
 /// Missing keys, empty and large values, conditions; `stock:42` is 5 in the end.
 fn values_and_conditions(server: &Server, name: &str) {
     assert_eq!(
-        server.told(1, &["get", "nobody"]),
+        server.run(1, &["get", "nobody"]),
         "penstock: \"nobody\" does not exist\n"
     );
     assert_eq!(
-        server.told(1, &["set", "stock:42", "x", "--if-absent"]),
+        server.run(1, &["set", "stock:42", "x", "--if-absent"]),
         "penstock: \"stock:42\" exists; nothing was changed\n"
     );
-    server.told(1, &["set", "nobody", "x", "--if-present"]);
-    server.told(1, &["del", "nobody"]);
-    server.told(0, &["set", "empty", ""]);
-    assert_eq!(server.told(0, &["get", "empty"]), "");
+    server.run(1, &["set", "nobody", "x", "--if-present"]);
+    server.run(1, &["del", "nobody"]);
+    server.run(0, &["set", "empty", ""]);
+    assert_eq!(server.run(0, &["get", "empty"]), "");
     let folder = folder(format!("{name}-large"));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("value");
     for (bytes, code) in [(64 << 10, 0), ((64 << 10) + 1, 2)] {
         std::fs::write(&path, vec![0xa5; bytes]).unwrap();
-        server.told(code, &["set", "large", &format!("@{}", path.display())]);
+        server.run(code, &["set", "large", &format!("@{}", path.display())]);
     }
-    let hex = server.told(0, &["get", "large", "--as", "hex"]);
+    let hex = server.run(0, &["get", "large", "--as", "hex"]);
     assert_eq!(hex, "a5".repeat(64 << 10) + "\n");
 
-    let shown = server.told(0, &["get", "stock:42", "--version"]);
+    let shown = server.run(0, &["get", "stock:42", "--version"]);
     let version = shown.rsplit(' ').next().unwrap().trim();
-    server.told(0, &["set", "stock:42", "u32:5", "--if-version", version]);
+    server.run(0, &["set", "stock:42", "u32:5", "--if-version", version]);
     assert!(
         server
-            .told(1, &["set", "stock:42", "u32:6", "--if-version", version])
+            .run(1, &["set", "stock:42", "u32:6", "--if-version", version])
             .contains("has version ")
     );
 }
@@ -251,8 +251,8 @@ fn session(name: &str, io: &str) {
 
     guards_and_effects(&server);
     values_and_conditions(&server, name);
-    assert_eq!(server.told(0, &["ping", "--count", "3"]).lines().count(), 3);
-    let info: serde_json::Value = serde_json::from_str(&server.told(0, &["info"])).unwrap();
+    assert_eq!(server.run(0, &["ping", "--count", "3"]).lines().count(), 3);
+    let info: serde_json::Value = serde_json::from_str(&server.run(0, &["info"])).unwrap();
     assert_eq!(info["shard_count"], 2);
     assert!(info["counters"]["ops"].as_u64().unwrap() > 0);
 
@@ -271,10 +271,10 @@ fn session(name: &str, io: &str) {
     assert_eq!(server.stop(), Some(0));
 
     let server = Server::start(&directory, &["--io", io]);
-    assert_eq!(server.told(0, &["get", "stock:42", "--as", "u32@0"]), "5\n");
-    assert_eq!(server.told(0, &["get", "empty"]), "");
-    server.told(0, &["del", "stock:42"]);
-    server.told(1, &["get", "stock:42"]);
+    assert_eq!(server.run(0, &["get", "stock:42", "--as", "u32@0"]), "5\n");
+    assert_eq!(server.run(0, &["get", "empty"]), "");
+    server.run(0, &["del", "stock:42"]);
+    server.run(1, &["get", "stock:42"]);
     assert_eq!(server.stop(), Some(0));
 
     let sound = command(&["inspect", path, "--dump"]).output().unwrap();
@@ -301,23 +301,23 @@ fn a_session_with_threads_survives_a_restart() {
 fn weaker_levels_are_raised_to_the_servers_and_the_answer_says_so() {
     let directory = folder("session-levels");
     let server = Server::start(&directory, &["--shards", "1"]);
-    let raised = server.told(0, &["set", "k", "v", "--level", "none"]);
+    let raised = server.run(0, &["set", "k", "v", "--level", "none"]);
     assert!(raised.ends_with("level disk\n"), "{raised}");
     assert_eq!(server.stop(), Some(0));
 
     let flags = ["--durability", "none", "--interval-ms", "70"];
     let server = Server::start(&directory, &flags);
-    let none = server.told(0, &["set", "k", "v", "--level", "none"]);
+    let none = server.run(0, &["set", "k", "v", "--level", "none"]);
     assert!(
         none.ends_with("level none, a crash may lose it\n"),
         "{none}"
     );
-    let interval = server.told(0, &["set", "k", "v", "--level", "interval"]);
+    let interval = server.run(0, &["set", "k", "v", "--level", "interval"]);
     assert!(
         interval.ends_with("level interval, a crash within 70 ms may lose it\n"),
         "{interval}"
     );
-    let disk = server.told(0, &["set", "k", "v"]);
+    let disk = server.run(0, &["set", "k", "v"]);
     assert!(disk.ends_with("level disk\n"), "{disk}");
     assert_eq!(server.stop(), Some(0));
     std::fs::remove_dir_all(&directory).unwrap();
@@ -327,83 +327,84 @@ fn weaker_levels_are_raised_to_the_servers_and_the_answer_says_so() {
 fn a_text_of_digits_is_not_sold_as_a_number() {
     let directory = folder("session-digits");
     let server = Server::start(&directory, &["--shards", "2"]);
-    let set = server.told(0, &["set", "stock:9", "1000"]);
-    let told = "text of 4 bytes; a number is written as u32:1000\nok, ";
-    assert!(set.starts_with(told), "{set}");
+    let set = server.run(0, &["set", "stock:9", "1000"]);
+    let text = "text of 4 bytes; a number is written as u32:1000\nok, ";
+    assert!(set.starts_with(text), "{set}");
     let sale = ["update-if", "stock:9", "u32@0 >= 1", "u32@0 -= 1"];
-    let refused = server.told(2, &sale);
-    let told = "\"stock:9\" holds the text \"1000\" at u32@0, which is the number 808464433; \
+    let refused = server.run(2, &sale);
+    let text = "\"stock:9\" holds the text \"1000\" at u32@0, which is the number 808464433; \
         nothing was changed";
-    assert!(refused.contains(told), "{refused}");
+    assert!(refused.contains(text), "{refused}");
     assert!(refused.contains("u32:1000") && refused.contains("--digits-are-numbers"));
-    assert_eq!(server.told(0, &["get", "stock:9"]), "1000");
-    let number = server.told(0, &[&sale[..], &["--digits-are-numbers"]].concat());
+    assert_eq!(server.run(0, &["get", "stock:9"]), "1000");
+    let number = server.run(0, &[&sale[..], &["--digits-are-numbers"]].concat());
     assert!(number.starts_with("u32@0 = 808464432\nok, "), "{number}");
 
-    let set = server.told(0, &["set", "stock:9", "u32:1000"]);
+    let set = server.run(0, &["set", "stock:9", "u32:1000"]);
     assert!(set.starts_with("u32 1000\nok, "), "{set}");
-    assert!(server.told(0, &sale).starts_with("u32@0 = 999\nok, "));
+    assert!(server.run(0, &sale).starts_with("u32@0 = 999\nok, "));
     // One byte of 48 to 57 is as often a number as a digit.
-    server.told(0, &["set", "few", "u8:50"]);
-    let warned = server.told(0, &["update-if", "few", "u8@0 -= 1"]);
+    server.run(0, &["set", "few", "u8:50"]);
+    let warned = server.run(0, &["update-if", "few", "u8@0 -= 1"]);
     assert!(warned.contains("u8@0 = 49\n"), "{warned}");
     let warning = "u8@0 of \"few\" is 50, which is also the text \"2\"";
     assert!(warned.contains(warning), "{warned}");
     let start = ["update-if", "new", "u64@0 += 1", "--start", "10000000"];
-    assert!(server.told(2, &start).contains("would start with the text"));
-    assert!(server.told(1, &["get", "new"]).contains("does not exist"));
+    assert!(server.run(2, &start).contains("would start with the text"));
+    assert!(server.run(1, &["get", "new"]).contains("does not exist"));
     let second = ["update-if", "{9}a", "second.u32@0 >= 1", "--second", "{9}b"];
-    server.told(0, &["set", "{9}b", "2000"]);
-    server.told(0, &["set", "{9}a", "u8:1"]);
-    assert!(server.told(2, &second).contains("second.u32@0"));
+    server.run(0, &["set", "{9}b", "2000"]);
+    server.run(0, &["set", "{9}a", "u8:1"]);
+    assert!(server.run(2, &second).contains("second.u32@0"));
     assert_eq!(server.stop(), Some(0));
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]
-fn memory_max_above_what_the_machine_has_is_told_as_a_problem_and_one_below_is_not() {
+fn memory_max_above_what_the_machine_has_is_reported_as_a_problem_and_one_below_is_not() {
     let directory = folder("session-memory");
-    for (memory_max, is_told) in [("524288GiB", true), ("256MiB", false)] {
+    for (memory_max, is_reported) in [("524288GiB", true), ("256MiB", false)] {
         let server = Server::start(&directory, &["--shards", "1", "--memory-max", memory_max]);
         let problem = "problem    memory_max is 536870912 MiB and the machine";
-        assert_eq!(server.said.contains(problem), is_told, "{}", server.said);
+        assert_eq!(
+            server.said.contains(problem),
+            is_reported,
+            "{}",
+            server.said
+        );
         assert_eq!(server.stop(), Some(0));
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]
-fn a_key_with_an_expiry_is_told_kept_over_a_restart_and_gone() {
+fn a_key_with_an_expiry_is_shown_kept_over_a_restart_and_gone() {
     let directory = folder("session-expiry");
     let server = Server::start(&directory, &["--shards", "1"]);
-    server.told(0, &["set", "hold:7", "u32:2", "--if-absent", "--ttl", "2h"]);
-    server.told(0, &["update-if", "hold:7", "u32@0 -= 1"]);
-    server.told(0, &["set", "soon", "x", "--ttl", "50ms"]);
-    server.told(0, &["set", "for-ever", "x"]);
-    assert_eq!(server.told(0, &["ttl", "for-ever"]), "never\n");
-    server.told(0, &["expire", "for-ever", "30d"]);
-    server.told(0, &["persist", "for-ever"]);
-    server.told(1, &["persist", "missing"]);
-    let wrong = server.told(2, &["expire", "hold:7", "0s"]);
+    server.run(0, &["set", "hold:7", "u32:2", "--if-absent", "--ttl", "2h"]);
+    server.run(0, &["update-if", "hold:7", "u32@0 -= 1"]);
+    server.run(0, &["set", "soon", "x", "--ttl", "50ms"]);
+    server.run(0, &["set", "for-ever", "x"]);
+    assert_eq!(server.run(0, &["ttl", "for-ever"]), "never\n");
+    server.run(0, &["expire", "for-ever", "30d"]);
+    server.run(0, &["persist", "for-ever"]);
+    server.run(1, &["persist", "missing"]);
+    let wrong = server.run(2, &["expire", "hold:7", "0s"]);
     assert!(wrong.contains("'0s'") && wrong.contains("1ms"), "{wrong}");
     assert_eq!(server.stop(), Some(0));
 
     let server = Server::start(&directory, &["--shards", "1"]);
-    assert_eq!(server.told(0, &["ttl", "for-ever"]), "never\n");
-    let left = server.told(0, &["ttl", "hold:7"]);
+    assert_eq!(server.run(0, &["ttl", "for-ever"]), "never\n");
+    let left = server.run(0, &["ttl", "hold:7"]);
     let left_ms: u64 = left.split_once(" ms, until ").unwrap().0.parse().unwrap();
     assert!((1..=7_200_000).contains(&left_ms), "{left}");
-    assert_eq!(server.told(0, &["get", "hold:7", "--as", "u32@0"]), "1\n");
+    assert_eq!(server.run(0, &["get", "hold:7", "--as", "u32@0"]), "1\n");
     std::thread::sleep(Duration::from_millis(60));
-    server.told(1, &["get", "soon"]);
-    server.told(0, &["expire", "hold:7", "--at", "1"]);
-    assert!(
-        server
-            .told(1, &["ttl", "hold:7"])
-            .contains("does not exist")
-    );
-    server.told(0, &["set", "hold:7", "u32:9", "--if-absent"]);
-    assert_eq!(server.told(0, &["ttl", "hold:7"]), "never\n");
+    server.run(1, &["get", "soon"]);
+    server.run(0, &["expire", "hold:7", "--at", "1"]);
+    assert!(server.run(1, &["ttl", "hold:7"]).contains("does not exist"));
+    server.run(0, &["set", "hold:7", "u32:9", "--if-absent"]);
+    assert_eq!(server.run(0, &["ttl", "hold:7"]), "never\n");
     assert_eq!(server.stop(), Some(0));
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -412,8 +413,8 @@ fn a_key_with_an_expiry_is_told_kept_over_a_restart_and_gone() {
 fn a_flipped_bit_in_a_segment_is_found_and_ends_with_exit_code_1() {
     let directory = folder("session-damage");
     let server = Server::start(&directory, &["--shards", "1"]);
-    server.told(0, &["set", "a-key-to-be-found", "its value"]);
-    server.told(0, &["set", "another", "value"]);
+    server.run(0, &["set", "a-key-to-be-found", "its value"]);
+    server.run(0, &["set", "another", "value"]);
     assert_eq!(server.stop(), Some(0));
     let segments = directory.join("segments");
     let needle = b"a-key-to-be-found";
@@ -504,24 +505,28 @@ fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
     let directory = folder("snapshot");
     let flags = ["--shards", "1"];
     let server = Server::start(&directory, &flags);
-    server.told(0, &["set", "stock:42", "u32:2"]);
-    server.told(0, &["bench", "set", "--requests", "4000", "--keys", "500"]);
-    server.told(0, &["set", "stock:42", "u32:1"]);
-    server.told(0, &["set", "stock:43", "u32:1"]);
-    server.told(0, &["del", "stock:43"]);
+    server.run(0, &["set", "stock:42", "u32:2"]);
+    server.run(0, &["bench", "set", "--requests", "4000", "--keys", "500"]);
+    server.run(0, &["set", "stock:42", "u32:1"]);
+    server.run(0, &["set", "stock:43", "u32:1"]);
+    server.run(0, &["del", "stock:43"]);
     assert_eq!(server.stop(), Some(0));
     assert!(!snapshots(&directory).is_empty());
-    let looked = command(&["inspect"]).arg(&directory).output().unwrap();
-    assert!(text_of(&looked).contains(".idx: "), "{}", text_of(&looked));
+    let inspected = command(&["inspect"]).arg(&directory).output().unwrap();
     assert!(
-        !text_of(&looked).contains("not usable"),
+        text_of(&inspected).contains(".idx: "),
         "{}",
-        text_of(&looked)
+        text_of(&inspected)
+    );
+    assert!(
+        !text_of(&inspected).contains("not usable"),
+        "{}",
+        text_of(&inspected)
     );
 
     let holds = |server: &Server| {
-        assert_eq!(server.told(0, &["get", "stock:42", "--as", "u32@0"]), "1\n");
-        server.told(1, &["get", "stock:43"]);
+        assert_eq!(server.run(0, &["get", "stock:42", "--as", "u32@0"]), "1\n");
+        server.run(1, &["get", "stock:43"]);
     };
     // What was timed beside other work is timed again.
     let timed = std::fs::read_to_string(directory.join("CALIBRATION")).unwrap();
@@ -557,10 +562,10 @@ fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
 
 /// No file has the number 0: an index entry that told it would tell of none.
 #[test]
-fn a_file_that_only_looks_like_a_segment_is_named_at_a_start_and_left_alone() {
+fn a_file_that_only_resembles_a_segment_is_named_at_a_start_and_left_alone() {
     let directory = folder("session-stray");
     let server = Server::start(&directory, &["--shards", "1"]);
-    server.told(0, &["set", "k", "v"]);
+    server.run(0, &["set", "k", "v"]);
     assert_eq!(server.stop(), Some(0));
     let stray = directory.join("segments/00000000.seg");
     std::fs::write(&stray, vec![0; 4 << 20]).unwrap();
@@ -572,8 +577,8 @@ fn a_file_that_only_looks_like_a_segment_is_named_at_a_start_and_left_alone() {
         "{}",
         server.said
     );
-    server.told(0, &["bench", "set", "--requests", "4000", "--keys", "500"]);
-    server.told(0, &["get", "k"]);
+    server.run(0, &["bench", "set", "--requests", "4000", "--keys", "500"]);
+    server.run(0, &["get", "k"]);
     assert_eq!(server.stop(), Some(0));
     assert_eq!(std::fs::read(&stray).unwrap(), vec![0; 4 << 20]);
     std::fs::remove_dir_all(&directory).unwrap();
@@ -587,9 +592,9 @@ fn a_load_that_takes_longer_than_an_idle_connection_may_live_ends_well() {
     let server = Server::start(&directory, &["--shards", "1", "--idle-timeout-s", "2s"]);
     let load = ["--connections", "2", "--rate", "200", "--duration", "5"];
     let words = [&["bench", "set", "--json"][..], &load].concat();
-    let told = server.told(0, &words);
-    let report: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-    assert!(report["server"]["records"].as_u64() > Some(300), "{told}");
+    let text = server.run(0, &words);
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert!(report["server"]["records"].as_u64() > Some(300), "{text}");
     assert_eq!(server.stop(), Some(0));
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -600,24 +605,24 @@ fn what_expired_stays_gone_over_restarts_and_what_expires_meanwhile_is_gone() {
         let directory = folder(format!("session-expiry-{io}"));
         let flags = &["--shards", "1", "--io", io][..];
         let server = Server::start(&directory, flags);
-        server.told(0, &["set", "short", "gone", "--ttl", "1s"]);
-        server.told(0, &["set", "longer", "gone", "--ttl", "10s"]);
+        server.run(0, &["set", "short", "gone", "--ttl", "1s"]);
+        server.run(0, &["set", "longer", "gone", "--ttl", "10s"]);
         let all_are_gone = Instant::now() + Duration::from_secs(10);
-        server.told(0, &["set", "stays", "here"]);
+        server.run(0, &["set", "stays", "here"]);
         // Nothing is written from here on: only the clock knows what time it is.
         std::thread::sleep(Duration::from_millis(1_500));
-        server.told(1, &["get", "short"]);
-        server.told(0, &["get", "longer"]);
+        server.run(1, &["get", "short"]);
+        server.run(0, &["get", "longer"]);
         assert_eq!(server.stop(), Some(0));
         let server = Server::start(&directory, flags);
-        server.told(1, &["get", "short"]);
+        server.run(1, &["get", "short"]);
         std::thread::sleep(all_are_gone.saturating_duration_since(Instant::now()));
         drop(server);
         let server = Server::start(&directory, flags);
-        server.told(1, &["get", "short"]);
-        server.told(1, &["get", "longer"]);
-        server.told(0, &["set", "longer", "anew", "--if-absent"]);
-        server.told(0, &["get", "stays"]);
+        server.run(1, &["get", "short"]);
+        server.run(1, &["get", "longer"]);
+        server.run(0, &["set", "longer", "anew", "--if-absent"]);
+        server.run(0, &["get", "stays"]);
         assert_eq!(server.stop(), Some(0));
     }
 }

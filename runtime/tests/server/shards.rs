@@ -250,9 +250,9 @@ fn write_once_more(client: &Client, past: &mut Past) {
 fn check_past(client: &Client, past: &Past, when: &str) {
     for (key, versions) in (0..).zip(past) {
         let history = client.history(&price(key), 0, 100).wait().unwrap();
-        let told: Vec<Version> = history.versions.iter().map(|it| it.version).collect();
+        let shown: Vec<Version> = history.versions.iter().map(|it| it.version).collect();
         let written: Vec<Version> = versions.iter().rev().map(|(version, _)| *version).collect();
-        assert_eq!(told, written, "key {key} {when}");
+        assert_eq!(shown, written, "key {key} {when}");
         for (version, value) in versions {
             let was = client.get_at(&price(key), At::Version(*version)).wait();
             let was = was.unwrap().expect("it was there");
@@ -327,10 +327,10 @@ fn scan(client: &Client, model: &Model) -> (u64, u64) {
         (parts, counter(client, "scan_table_reads"))
     };
     let before = cost();
-    let told = client.scan(b"", false).map(|entry| entry.unwrap().key);
-    let told: Vec<_> = told.collect();
-    let distinct: BTreeSet<_> = told.iter().collect();
-    assert_eq!((told.len(), distinct.len()), (model.0.len(), model.0.len()));
+    let keys = client.scan(b"", false).map(|entry| entry.unwrap().key);
+    let keys: Vec<_> = keys.collect();
+    let distinct: BTreeSet<_> = keys.iter().collect();
+    assert_eq!((keys.len(), distinct.len()), (model.0.len(), model.0.len()));
     let after = cost();
     (after.0 - before.0, after.1 - before.1)
 }
@@ -401,7 +401,7 @@ fn key_tables_of_inherited_segments_are_taken_over_made_and_leave_with_them() {
 /// What is inherited leaves as a whole when all of it is rewritten, so there must be room for both.
 /// Without it the store would be full for good.
 #[test]
-fn a_change_without_room_for_it_is_refused_and_with_the_room_that_is_told_it_ends() {
+fn a_change_without_room_for_it_is_refused_and_with_the_room_that_is_named_it_ends() {
     const BYTES_MAX: u64 = 48 << 20;
     let _one = the_machine();
     let data = folder("shards-without-room");
@@ -437,8 +437,8 @@ fn a_change_without_room_for_it_is_refused_and_with_the_room_that_is_told_it_end
     let output = started("2", BYTES_MAX).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
-    let told = text.split("with room for ").nth(1);
-    let mib: u64 = told
+    let room = text.split("with room for ").nth(1);
+    let mib: u64 = room
         .and_then(|it| it.split(" MiB").next()?.parse().ok())
         .expect(&text);
     {

@@ -93,9 +93,9 @@ fn a_start_without_enough_memory_names_how_much_would_do() {
             let flags = [&["--shards", "1"], flags].concat();
             let (code, line) = refused(&mut serve(&data, &[&flags, &["--memory-max", little]]));
             assert_eq!(code, Some(2), "{line}");
-            let told = line.split("raise it to ").nth(1);
-            let told = told.and_then(|it| it.split(" MiB;").next());
-            let mib: u64 = told.and_then(|it| it.parse().ok()).expect(&line);
+            let mib_text = line.split("raise it to ").nth(1);
+            let mib_text = mib_text.and_then(|it| it.split(" MiB;").next());
+            let mib: u64 = mib_text.and_then(|it| it.parse().ok()).expect(&line);
             let bound = |mib: u64| format!("{mib}MiB");
             let started =
                 Server::start(&mut serve(&data, &[&flags, &["--memory-max", &bound(mib)]]));
@@ -142,7 +142,7 @@ fn a_start_without_room_for_more_shards_leaves_their_number_as_it_was() {
 }
 
 /// What INFO tells by this name.
-fn told(client: &Client, name: &str) -> u64 {
+fn figure(client: &Client, name: &str) -> u64 {
     let info: serde_json::Value = serde_json::from_str(&client.info().wait().unwrap()).unwrap();
     let value = &info[name];
     value.as_u64().unwrap_or_else(|| panic!("{name}: {value}"))
@@ -173,7 +173,7 @@ fn a_small_limit_of_the_disk_carries_data_in_a_new_directory_and_in_one_with_lon
     let data = folder("starts-short-segments");
     let server = Server::start(&mut serve(&data, &[shards, limit]));
     let sender = client(&server);
-    assert_eq!(told(&sender, "segment_bytes"), 8 * MIB);
+    assert_eq!(figure(&sender, "segment_bytes"), 8 * MIB);
     fill(&sender);
     drop((sender, server));
     assert_eq!(identity(&data).segment_bytes, 8 * MIB);
@@ -182,12 +182,12 @@ fn a_small_limit_of_the_disk_carries_data_in_a_new_directory_and_in_one_with_lon
     let data = folder("starts-longer-segments");
     let server = Server::start(&mut serve(&data, &[shards]));
     let sender = client(&server);
-    assert_eq!(told(&sender, "segment_bytes"), 64 * MIB);
+    assert_eq!(figure(&sender, "segment_bytes"), 64 * MIB);
     sender.set(b"old", b"value").wait().unwrap();
     drop((sender, server));
     let server = Server::start(&mut serve(&data, &[shards, limit]));
     let sender = client(&server);
-    assert_eq!(told(&sender, "segment_bytes"), 8 * MIB);
+    assert_eq!(figure(&sender, "segment_bytes"), 8 * MIB);
     let found = sender.get(b"old").wait().unwrap().unwrap();
     assert_eq!(&found.bytes[..], b"value");
     fill(&sender);
@@ -195,7 +195,7 @@ fn a_small_limit_of_the_disk_carries_data_in_a_new_directory_and_in_one_with_lon
     // A length that is asked for stays.
     let asked = &["--segment-bytes", "32MiB"][..];
     let server = Server::start(&mut serve(&data, &[shards, limit, asked]));
-    assert_eq!(told(&client(&server), "segment_bytes"), 32 * MIB);
+    assert_eq!(figure(&client(&server), "segment_bytes"), 32 * MIB);
     drop(server);
     fs::remove_dir_all(&data).unwrap();
 }

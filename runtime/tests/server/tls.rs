@@ -235,13 +235,13 @@ impl Server {
     }
 
     /// Waits for a line of the log.
-    fn until_told(&self, words: &[&str]) {
+    fn until_logged(&self, words: &[&str]) {
         let until = Instant::now() + LONG;
-        let is_told = |text: &str| {
+        let is_logged = |text: &str| {
             let mut lines = text.lines();
             lines.any(|line| words.iter().all(|word| line.contains(word)))
         };
-        while !is_told(&self.errors()) {
+        while !is_logged(&self.errors()) {
             assert!(Instant::now() < until, "{words:?} in {}", self.errors());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -268,10 +268,10 @@ fn options(tls: Option<ClientTls>) -> ClientOptions {
 }
 
 /// What one run of all verbs is told. Versions and times differ from run to run.
-fn told_by(client: &Client) -> Vec<String> {
+fn answers_of(client: &Client) -> Vec<String> {
     let stock = Field::u32(0);
-    let mut told = Vec::new();
-    let mut tell = |what: &str, answer: String| told.push(format!("{what}: {answer}"));
+    let mut answers = Vec::new();
+    let mut note = |what: &str, answer: String| answers.push(format!("{what}: {answer}"));
     let value = |key: &[u8]| {
         let value = client.get(key).wait().expect("get");
         format!("{:?}", value.map(|it| it.bytes))
@@ -280,19 +280,19 @@ fn told_by(client: &Client) -> Vec<String> {
         .set(b"stock:{a}", &9u32.to_le_bytes())
         .wait()
         .expect("set");
-    tell("get", value(b"stock:{a}"));
+    note("get", value(b"stock:{a}"));
     let when = Condition::Absent;
     let no = client.set_if(b"stock:{a}", b"other", when).wait();
-    tell(
+    note(
         "set_if",
         format!("{}", matches!(no, Err(ClientError::No(_)))),
     );
     let sold = [stock.at_least(1), stock.decrease(2)];
     let sold = client.update_if(b"stock:{a}", &sold).wait().expect("sold");
-    tell("update_if", format!("{:?}", sold.fields));
+    note("update_if", format!("{:?}", sold.fields));
     let over = [stock.at_least(100), stock.decrease(100)];
     let over = client.update_if(b"stock:{a}", &over).wait();
-    tell(
+    note(
         "update_if",
         format!("{}", matches!(over, Err(ClientError::No(_)))),
     );
@@ -300,8 +300,8 @@ fn told_by(client: &Client) -> Vec<String> {
     let (from, to) = (buy.key(b"stock:{a}"), buy.key(b"hold:{a}"));
     buy.then(from.u32(0).at_least(1u64)).then(to.is_absent());
     buy.then(from.u32(0).decrease(1u64)).put(to, b"ann");
-    tell("apply", format!("{}", client.apply(&buy).wait().is_ok()));
-    tell(
+    note("apply", format!("{}", client.apply(&buy).wait().is_ok()));
+    note(
         "apply",
         format!(
             "{}",
@@ -318,15 +318,15 @@ fn told_by(client: &Client) -> Vec<String> {
         ttl_ms: 0,
     });
     let kept = client.keyspace(b"kept:", action).wait().expect("keyspace");
-    tell("keyspace", format!("{}", kept.len()));
+    note("keyspace", format!("{}", kept.len()));
     client.set(b"kept:1", b"first").wait().expect("set");
     client.set(b"kept:1", b"second").wait().expect("set");
     let history = client
         .history(b"kept:1", u64::MAX, 10)
         .wait()
         .expect("history");
-    tell("history", format!("{}", history.versions.len()));
-    tell("scan", {
+    note("history", format!("{}", history.versions.len()));
+    note("scan", {
         let entries = client.scan(b"stock", true).map(|it| it.expect("an entry"));
         let entries: Vec<_> = entries.map(|it| (it.key, it.value)).collect();
         format!("{entries:?}")
@@ -337,15 +337,15 @@ fn told_by(client: &Client) -> Vec<String> {
         .wait()
         .expect("set_expiry");
     let expiry = client.expiry(b"stock:{a}").wait().expect("expiry");
-    tell("expiry", format!("{}", expiry.is_some()));
-    tell(
+    note("expiry", format!("{}", expiry.is_some()));
+    note(
         "del",
         format!("{:?}", client.del(b"stock:{a}").wait().expect("del")),
     );
-    tell("get", value(b"stock:{a}"));
+    note("get", value(b"stock:{a}"));
     client.ping().wait().expect("ping");
     let info = client.info().wait().expect("info");
     let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
-    tell("info", info["shard_count"].to_string());
-    told
+    note("info", info["shard_count"].to_string());
+    answers
 }

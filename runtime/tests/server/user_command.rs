@@ -45,8 +45,8 @@ fn user(file: &Path, words: &[&str], input: &str) -> Output {
 /// What a command that was done prints.
 fn done(file: &Path, words: &[&str]) -> String {
     let output = user(file, words, "");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{words:?}: {told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {printed}");
     String::from_utf8(output.stdout).expect("text")
 }
 
@@ -141,15 +141,15 @@ fn rights_are_granted_and_revoked_in_the_words_of_the_file_and_comments_stay() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_in_one_line_with_its_exit_code() {
+fn what_cannot_be_done_is_reported_in_one_line_with_its_exit_code() {
     let folder = Folder::new("refused");
     let file = folder.file();
-    let refused = |words: &[&str], input: &str, code: i32, told: &str| {
+    let refused = |words: &[&str], input: &str, code: i32, printed: &str| {
         let output = user(&file, words, input);
         let text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
         assert!(
-            text.contains(told) && text.lines().count() == 1,
+            text.contains(printed) && text.lines().count() == 1,
             "{words:?}: {text}"
         );
         assert!(output.stdout.is_empty(), "no secret of what was not done");

@@ -89,10 +89,10 @@ fn rights_hold_on_every_shard_over_both_ports_and_a_change_reaches_open_connecti
             .set(stock.as_bytes(), b"1")
             .wait()
             .expect_err("it may not");
-        let told = refused.to_string();
+        let reply = refused.to_string();
         assert!(
-            told.contains("user till has no right to write at"),
-            "{told}"
+            reply.contains("user till has no right to write at"),
+            "{reply}"
         );
         assert_eq!(status_of(&client, &order), Status::Denied);
         assert_eq!(status_of(&client, &stock), Status::Ok);
@@ -105,8 +105,8 @@ fn rights_hold_on_every_shard_over_both_ports_and_a_change_reaches_open_connecti
 
     let mut stream = TcpStream::connect(resp).expect("the port of RESP");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
-    let told = say(&mut stream, &format!("AUTH till/one {till}\r\n"));
-    assert_eq!(told, "+OK\r\n");
+    let reply = say(&mut stream, &format!("AUTH till/one {till}\r\n"));
+    assert_eq!(reply, "+OK\r\n");
     let denied = "-NOPERM No permissions to access a key\r\n";
     for number in 0..KEYS {
         assert_eq!(say(&mut stream, &format!("GET order:{number}\r\n")), denied);
@@ -119,10 +119,10 @@ fn rights_hold_on_every_shard_over_both_ports_and_a_change_reaches_open_connecti
             "+OK\r\n"
         );
     }
-    let told = say(&mut stream, "INFO\r\n");
+    let reply = say(&mut stream, "INFO\r\n");
     assert!(
-        told.starts_with("-NOPERM User till has no permissions"),
-        "{told}"
+        reply.starts_with("-NOPERM User till has no permissions"),
+        "{reply}"
     );
 
     user(&file, &["revoke", "till", "read", "stock:"]);

@@ -120,7 +120,7 @@ enum Sent {
     /// A change of an own key.
     Own { key: u64, state: State },
     /// A read of an own key.
-    Look { key: u64 },
+    Read { key: u64 },
     /// One number into two keys at once.
     Pair { number: u64 },
     /// One piece less of the shared counter.
@@ -304,7 +304,7 @@ impl Account {
                 }
                 6 => {
                     batch.get(frame, &self.own_key(key));
-                    Sent::Look { key }
+                    Sent::Read { key }
                 }
                 7 => {
                     batch.del(frame, &self.own_key(key), Condition::Always);
@@ -334,7 +334,7 @@ impl Account {
             Sent::Own { key, state } => self.keys.entry(*key).or_default().sent(state.clone()),
             Sent::Pair { number } => self.pair.sent(*number),
             Sent::Sale => self.sold_unknown += 1,
-            Sent::Look { .. } | Sent::Guard => {}
+            Sent::Read { .. } | Sent::Guard => {}
         }
     }
 
@@ -343,7 +343,7 @@ impl Account {
     fn note_reply(&mut self, sent: &Sent, reply: &Reply, load: &Load) -> Result<(), String> {
         let outcome = match (sent, reply.status) {
             // A guard that fails and a read need no room.
-            (Sent::Guard | Sent::Look { .. }, Status::Full) => None,
+            (Sent::Guard | Sent::Read { .. }, Status::Full) => None,
             (_, Status::Draining | Status::Busy | Status::Deadline) => Some(Outcome::NotDone),
             (_, Status::Full) => {
                 load.full.add(1);
@@ -353,7 +353,7 @@ impl Account {
             (_, Status::Io | Status::Indeterminate) if load.is_struck() => Some(Outcome::Unknown),
             (Sent::Guard, status) => (status == Status::GuardFailed).then_some(Outcome::Done),
             (_, Status::Ok)
-            | (Sent::Look { .. } | Sent::Own { state: None, .. }, Status::NotFound) => {
+            | (Sent::Read { .. } | Sent::Own { state: None, .. }, Status::NotFound) => {
                 Some(Outcome::Done)
             }
             _ => None,
@@ -365,7 +365,7 @@ impl Account {
         if outcome == Outcome::Done {
             self.acked += 1;
             let kind = match sent {
-                Sent::Look { .. } => &load.looks,
+                Sent::Read { .. } => &load.reads,
                 Sent::Guard => &load.guards,
                 Sent::Own { .. } | Sent::Pair { .. } | Sent::Sale => &load.writes,
             };
@@ -381,7 +381,7 @@ impl Account {
                 self.sold_unknown -= 1;
                 self.sold_acked += u64::from(outcome == Outcome::Done);
             }
-            Sent::Look { key } if outcome == Outcome::Done => {
+            Sent::Read { key } if outcome == Outcome::Done => {
                 let known = self.keys.entry(*key).or_default();
                 let found = (reply.status == Status::Ok).then(|| reply.value.clone());
                 if !known.may_be_read(&found) {
@@ -392,7 +392,7 @@ impl Account {
                     ));
                 }
             }
-            Sent::Look { .. } | Sent::Guard | Sent::Sale => {}
+            Sent::Read { .. } | Sent::Guard | Sent::Sale => {}
         }
         Ok(())
     }
@@ -402,7 +402,7 @@ impl Account {
     /// # Errors
     /// What is missing or wrong, in words.
     pub fn check(&self, wire: &mut Wire) -> Result<(), String> {
-        self.look(wire).map(drop)
+        self.read_all(wire).map(drop)
     }
 
     /// Compares, and takes over what the server shows of operations whose outcome was unknown. To
@@ -411,7 +411,7 @@ impl Account {
     /// # Errors
     /// As for [`Account::check`].
     pub fn settle(&mut self, wire: &mut Wire) -> Result<(), String> {
-        let (keys, pair) = self.look(wire)?;
+        let (keys, pair) = self.read_all(wire)?;
         for (key, found) in keys {
             self.keys.get_mut(&key).expect("listed").settle(found);
         }
@@ -420,7 +420,7 @@ impl Account {
     }
 
     /// The states of all keys and of the pair, each compared.
-    fn look(&self, wire: &mut Wire) -> Result<(Vec<(u64, State)>, u64), String> {
+    fn read_all(&self, wire: &mut Wire) -> Result<(Vec<(u64, State)>, u64), String> {
         let mut numbers: Vec<u64> = self.keys.keys().copied().collect();
         numbers.sort_unstable();
         let names: Vec<Vec<u8>> = numbers.iter().map(|&key| self.own_key(key)).collect();

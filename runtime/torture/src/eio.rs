@@ -169,10 +169,10 @@ fn expect_loud_end(server: &mut Server) -> Result<(), String> {
         .wait_for_end(Duration::ZERO)?
         .and_then(|status| status.code());
     let said = server.said();
-    let is_told = said
+    let is_reported = said
         .iter()
         .any(|line| line.contains(" ERROR ") && line.contains("failed"));
-    if code == Some(FAILED_CODE) && is_told {
+    if code == Some(FAILED_CODE) && is_reported {
         return Ok(());
     }
     Err(format!(

@@ -201,9 +201,9 @@ impl SmallDisk {
         if self.takes_the_rest {
             write_filler(&self.rest, u64::MAX)?;
         }
-        let (looks, guards) = (load.looks.get(), load.guards.get());
+        let (reads, guards) = (load.reads.get(), load.guards.get());
         until("reads and guards ended with the room", &|| {
-            load.looks.get() > looks + 300 && load.guards.get() > guards + 300
+            load.reads.get() > reads + 300 && load.guards.get() > guards + 300
         })?;
         if self.gives_room {
             self.give_room();

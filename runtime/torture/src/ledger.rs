@@ -43,8 +43,8 @@ pub fn lostfound(binary: &Path, folders: &[PathBuf]) -> Result<Lost, String> {
             .output()
             .map_err(|error| error.to_string())?;
         if !output.status.success() {
-            let told = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("lostfound of {}: {told}", folder.display()));
+            let printed = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("lostfound of {}: {printed}", folder.display()));
         }
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             if let Some((key, version, value)) = change(line) {

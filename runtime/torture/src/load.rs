@@ -29,7 +29,7 @@ pub struct Load {
     pub connected: Tally,
     /// Answered operations that were not refused: changes, reads, failed guards.
     pub writes: Tally,
-    pub looks: Tally,
+    pub reads: Tally,
     pub guards: Tally,
     /// Answers that the disk is full.
     pub full: Tally,

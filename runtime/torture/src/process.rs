@@ -188,17 +188,17 @@ pub fn freeze_thread(thread: libc::pid_t, time: Duration) -> Result<(), String> 
 /// # Errors
 /// It cannot be run, or ends with another code than 0: what it said.
 pub fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
-    let told = || format!("{program} {}", arguments.join(" "));
+    let command_line = || format!("{program} {}", arguments.join(" "));
     let output = Command::new(program)
         .args(arguments)
         .output()
-        .map_err(|error| format!("{}: {error}", told()))?;
+        .map_err(|error| format!("{}: {error}", command_line()))?;
     if output.status.success() {
         return Ok(());
     }
     Err(format!(
         "{} ended with {}: {}",
-        told(),
+        command_line(),
         output.status,
         String::from_utf8_lossy(&output.stderr).trim()
     ))

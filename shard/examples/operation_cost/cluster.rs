@@ -106,7 +106,7 @@ pub fn exchange(writer: &mut Server, member: &mut Server) {
 
 fn carry(from: &mut Server, to: &mut Server) {
     let links = std::mem::take(&mut from.outbox.links);
-    assert!(links.ended.is_empty(), "{:?}", links.told);
+    assert!(links.ended.is_empty(), "{:?}", links.notices);
     if links.sendable.is_empty() {
         return;
     }

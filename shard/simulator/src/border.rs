@@ -22,12 +22,12 @@ pub fn judge_border(
     home_of: &impl Fn(&[u8]) -> KeyHome,
     tokens: impl Iterator<Item = (u16, Token)>,
 ) -> Result<(), String> {
-    let look = |key: &[u8]| look((store, disk), home_of(key), key);
+    let seen_at = |key: &[u8]| seen_at((store, disk), home_of(key), key);
     for (slot, token) in tokens {
-        let Seen::Absent = look(&token_key(tag_of(slot), token.name())) else {
+        let Seen::Absent = seen_at(&token_key(tag_of(slot), token.name())) else {
             continue;
         };
-        let border_ms = match look(&horizon_key(slot)) {
+        let border_ms = match seen_at(&horizon_key(slot)) {
             Seen::Value(value) => Horizon::decode(&value)
                 .ok_or("a horizon is not understood")?
                 .complete_from_ms(),
@@ -60,7 +60,7 @@ enum Seen {
     Unknown,
 }
 
-fn look((store, disk): (&Store<Pool>, &Disk), home: KeyHome, key: &[u8]) -> Seen {
+fn seen_at((store, disk): (&Store<Pool>, &Disk), home: KeyHome, key: &[u8]) -> Seen {
     let place = match store.keys().find(home.slot, home.hash, key) {
         Found::Absent => return Seen::Absent,
         Found::Cached(id) => {

@@ -92,7 +92,7 @@ const SETTLE_US_MAX: u64 = 120_000_000;
 /// Where wall clocks begin.
 const UNIX_MS: u64 = 1_800_000_000_000;
 /// How often the operator looks.
-const LOOK_US: u64 = 300_000;
+const OPERATE_US: u64 = 300_000;
 
 type Step = Result<(), String>;
 
@@ -326,7 +326,7 @@ struct World {
     phase: Phase,
     phase_us: u64,
     /// For how many looks nobody has served each partition.
-    idle_looks: BTreeMap<u16, u64>,
+    idle_rounds: BTreeMap<u16, u64>,
     has_wiped: bool,
     has_gone_back: bool,
     /// The operator lets a node write what it has of a scan or a rewind.
@@ -471,7 +471,7 @@ impl World {
             answered: 0,
             phase: Phase::Traffic,
             phase_us: 0,
-            idle_looks: BTreeMap::new(),
+            idle_rounds: BTreeMap::new(),
             has_wiped: false,
             has_gone_back: false,
             is_incomplete_accepted: false,
@@ -542,7 +542,7 @@ impl World {
             let delay_us = self.workload.latency(5_000);
             self.after(delay_us, Event::Client { client });
         }
-        self.after(LOOK_US, Event::Look);
+        self.after(OPERATE_US, Event::Operate);
         let mut events = 0;
         while self.phase != Phase::Done {
             let Some(((when_us, _), event)) = self.queue.pop_first() else {
@@ -657,7 +657,7 @@ impl World {
             Event::Harm => self.befall(),
             Event::Strike { strike } => self.strike(strike),
             Event::Roomy { node } => self.make_roomy(node),
-            Event::Look => return self.look(),
+            Event::Operate => return self.operate(),
             decision => self.take_decision(decision),
         }
         Ok(())
@@ -842,9 +842,9 @@ impl World {
                     return Err(format!(
                         "{} is {} at node {} and {} at node {}, which writes it",
                         String::from_utf8_lossy(&key),
-                        told(&found),
+                        describe(&found),
                         number_of(node),
-                        told(&expected),
+                        describe(&expected),
                         number_of(primary),
                     ));
                 }
@@ -887,7 +887,7 @@ impl World {
     }
 }
 
-fn told(found: &Option<(penstock_storage::version::Version, Vec<u8>)>) -> String {
+fn describe(found: &Option<(penstock_storage::version::Version, Vec<u8>)>) -> String {
     match found {
         None => "absent".into(),
         Some((version, value)) => format!(

@@ -155,7 +155,7 @@ kinds! {
     /// A file that served before serves again.
     Reused,
     /// A bit rots in a sealed segment under a running node, which finds and tells it.
-    RotTold,
+    RotReported,
     /// A start uses a snapshot of the index.
     SnapshotUsed,
     /// A snapshot is not used, because it is damaged or does not fit.

@@ -128,11 +128,11 @@ fn released(all: &[Segment], disk: &Disk) -> Vec<FileId> {
     let mut released = Vec::new();
     let is_there = |segment: &&Segment| !disk.missing.iter().any(|(file, _)| *file == segment.file);
     for log in all.chunk_by(|a, b| a.header.log_id == b.header.log_id) {
-        let told = log.iter().filter(is_there).rev().find_map(|segment| {
+        let newest = log.iter().filter(is_there).rev().find_map(|segment| {
             let contents = segment.contents.clone()?;
             Some((segment.header.sequence, contents))
         });
-        let Some((from, contents)) = told else {
+        let Some((from, contents)) = newest else {
             continue;
         };
         released.extend(

@@ -306,7 +306,7 @@ impl Holds {
         }
         let is_full = count == CELLS;
         match self.random.below(100) {
-            0..14 => return self.deal(lot, Act::Look, nobody, now),
+            0..14 => return self.deal(lot, Act::Survey, nobody, now),
             14..26 => return self.deal(lot, Act::Read, nobody, now),
             26..60 if !is_full => return self.order(lot, now),
             _ if count == 0 => return self.order(lot, now),
@@ -320,7 +320,7 @@ impl Holds {
         let order = &self.orders[self.lots[lot].orders[count - back]];
         let (of, is_restock) = (order.of, order.is_restock);
         if is_restock {
-            return self.deal(lot, Act::Look, nobody, now);
+            return self.deal(lot, Act::Survey, nobody, now);
         }
         let by_update = self.random.chance(500_000);
         let until = self.until(now);
@@ -373,7 +373,7 @@ impl Holds {
             // In the end no horizon is to be in the way.
             _ if self.last_step > 0 => false,
             Act::Buy(_) | Act::Restock => of.has_token,
-            Act::Open | Act::Look | Act::Read => false,
+            Act::Open | Act::Survey | Act::Read => false,
             _ => self.random.chance(500_000),
         };
         let [low, high] = [self.random.bits(), self.random.bits()].map(u64::to_le_bytes);
@@ -405,7 +405,7 @@ impl Holds {
         let (number, at) = (self.tries.len(), self.next_moment());
         self.deals[deal].tries.push(number);
         let level = match self.deals[deal].act {
-            Act::Open | Act::Look | Act::Read => level.max(AckLevel::Disk),
+            Act::Open | Act::Survey | Act::Read => level.max(AckLevel::Disk),
             _ => level,
         };
         self.tries.push(Try {
@@ -557,7 +557,7 @@ impl Holds {
                     self.last.push_back((number, act, order.of));
                 }
             }
-            self.last.push_back((number, Act::Look, nobody(0)));
+            self.last.push_back((number, Act::Survey, nobody(0)));
             let seats = (0..SEATS).map(|seat| (number, Act::Read, nobody(seat)));
             self.last.extend(seats);
         }

@@ -54,20 +54,20 @@ impl Specification for OneKey {
                     }
                     _ => (true, *state),
                 },
-                Operation::LookOrMake if state.is_none() => (true, put),
+                Operation::CheckOrMake if state.is_none() => (true, put),
                 _ => (true, *state),
             };
         };
         let after = Some((name, call.record.after[0]));
         match (plan.operation, status) {
             (_, Status::NotFound) => (state.is_none(), None),
-            (Operation::Get | Operation::Tell, _) => (*state == call.record.seen, *state),
+            (Operation::Get | Operation::GetExpiry, _) => (*state == call.record.seen, *state),
             (_, Status::Exists) => (state.is_some(), *state),
             (_, Status::VersionMismatch) => (state.is_some(), *state),
             (_, Status::GuardFailed) => {
                 (state.is_some_and(|(_, units)| units < plan.units), *state)
             }
-            (Operation::LookOrMake, _) => (true, state.or(put)),
+            (Operation::CheckOrMake, _) => (true, state.or(put)),
             (Operation::Set, _) => (true, put),
             (Operation::SetAbsent, _) => (state.is_none(), put),
             (Operation::SetPresent | Operation::SetVersion, _) => (state.is_some(), put),
@@ -129,7 +129,7 @@ fn history_of(oracle: &Oracle, key: &Key) -> Option<History<Call>> {
         }
         let is_read = matches!(
             record.plan.operation,
-            Operation::Get | Operation::Tell | Operation::Look
+            Operation::Get | Operation::GetExpiry | Operation::Check
         );
         match record.state {
             State::Answered(_) if record.plan.operation == Operation::TakeAndFail => continue,

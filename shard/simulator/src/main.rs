@@ -76,9 +76,9 @@ const BUGS_OF_VISITS: &[node_bugs::Bug] = &[
     node_bugs::Bug::FlushForgottenBySnapshot,
     node_bugs::Bug::FlushMarkMoved,
     node_bugs::Bug::FlushUngated,
-    node_bugs::Bug::FlushUntold,
+    node_bugs::Bug::FlushUnannounced,
     node_bugs::Bug::InvalidatedLate,
-    node_bugs::Bug::ExpiryUntold,
+    node_bugs::Bug::ExpiryUnannounced,
     node_bugs::Bug::ScriptReadUntracked,
     node_bugs::Bug::TextKeptFromSent,
 ];

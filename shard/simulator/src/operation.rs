@@ -16,7 +16,7 @@ enum Keys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Changes,
-    Looks,
+    Reads,
 }
 
 macro_rules! verb_of {
@@ -87,7 +87,7 @@ operations! {
     /// UPDATE_IF that takes units while there are enough.
     Take: UpdateIf, 30, Counts, Changes, [Ok, NotFound, GuardFailed];
     /// GET.
-    Get: Get, 25, Any, Looks, [Ok, NotFound];
+    Get: Get, 25, Any, Reads, [Ok, NotFound];
     /// SET.
     Set: Set, 14, Any, Changes, [Ok];
     /// SET only if absent.
@@ -107,15 +107,15 @@ operations! {
     /// UPDATE_IF whose last instruction always fails.
     TakeAndFail: UpdateIf, 3, Counts, Changes, [NotFound, GuardFailed];
     /// UPDATE_IF that only looks.
-    Look: UpdateIf, 3, Counts, Looks, [Ok, NotFound, GuardFailed];
+    Check: UpdateIf, 3, Counts, Reads, [Ok, NotFound, GuardFailed];
     /// UPDATE_IF that only looks, and makes its key if it is missing.
-    LookOrMake: UpdateIf, 2, Counts, Looks, [Ok];
+    CheckOrMake: UpdateIf, 2, Counts, Reads, [Ok];
     /// UPDATE_IF that looks at one key and changes another.
-    GiveOther: UpdateIf, 2, Counts, Looks, [Ok, NotFound];
+    GiveOther: UpdateIf, 2, Counts, Reads, [Ok, NotFound];
     /// SET of a value over the limit.
     SetTooLarge: Set, 1, Any, Changes, [];
     /// GET of a value and its expiry.
-    Tell: Get, 4, Any, Looks, [Ok, NotFound];
+    GetExpiry: Get, 4, Any, Reads, [Ok, NotFound];
     /// UPDATE_IF that says when its key is gone.
     Expire: UpdateIf, 3, Counts, Changes, [Ok, NotFound];
     /// UPDATE_IF that removes an expiry.
@@ -123,33 +123,33 @@ operations! {
     /// SET that keeps an expiry.
     KeepExpiry: Set, 0, Any, Changes, [];
     /// Something is found gone that was there.
-    Expired: none, 0, Any, Looks, [];
+    Expired: none, 0, Any, Reads, [];
     /// KEYSPACE that sets how many versions are kept.
-    SetKeyspace: Keyspace, 0, Any, Looks, [];
+    SetKeyspace: Keyspace, 0, Any, Reads, [];
     /// The keyspace of a longer prefix is set.
-    SetLonger: Keyspace, 0, Any, Looks, [];
+    SetLonger: Keyspace, 0, Any, Reads, [];
     /// The keyspace of the longer prefix is dropped.
-    DropLonger: Keyspace, 0, Any, Looks, [];
+    DropLonger: Keyspace, 0, Any, Reads, [];
     /// GET_AT a version.
-    GetAtVersion: GetAt, 0, Any, Looks, [];
+    GetAtVersion: GetAt, 0, Any, Reads, [];
     /// GET_AT a time.
-    GetAtTime: GetAt, 0, Any, Looks, [];
+    GetAtTime: GetAt, 0, Any, Reads, [];
     /// HISTORY.
-    History: History, 0, Any, Looks, [];
+    History: History, 0, Any, Reads, [];
     /// An item with the bytes of one before it in its batch, on the same key.
-    Repeat: none, 0, Any, Looks, [];
+    Repeat: none, 0, Any, Reads, [];
     /// An item that differs from the one before it in what it takes.
-    OtherOperands: none, 0, Any, Looks, [];
+    OtherOperands: none, 0, Any, Reads, [];
     /// Items that a shard has answered together with the one before them.
-    AnsweredInRun: none, 0, Any, Looks, [];
+    AnsweredInRun: none, 0, Any, Reads, [];
     /// PING.
     Ping: none, 0, Any, Changes, [Ok];
     /// An operation whose answer never came, sent again.
     Retry: none, 0, Any, Changes, [Ok];
     /// A page of a scan.
-    Scan: Scan, 0, Any, Looks, [];
+    Scan: Scan, 0, Any, Reads, [];
     /// A scan that came to its end over a start of the server.
-    ScanOverStart: Scan, 0, Any, Looks, [];
+    ScanOverStart: Scan, 0, Any, Reads, [];
     /// APPLY that takes units while there are enough, and notes who has them on other keys.
     Buy: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed];
     /// The same with a last guard that always fails.
@@ -167,23 +167,23 @@ operations! {
     /// APPLY that takes from a rate.
     Rated: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed];
     /// APPLY that reads several keys at once.
-    Sum: Apply, 0, Counts, Looks, [Ok, NotFound];
+    Sum: Apply, 0, Counts, Reads, [Ok, NotFound];
     /// APPLY that writes more than one record holds.
     ApplyTooMuch: Apply, 0, Counts, Changes, [];
     /// An APPLY was answered OK.
-    ApplyDone: none, 0, Any, Looks, [];
+    ApplyDone: none, 0, Any, Reads, [];
     /// A guard of an APPLY did not hold.
-    ApplyDenied: none, 0, Any, Looks, [];
+    ApplyDenied: none, 0, Any, Reads, [];
     /// An APPLY missed a key.
-    ApplyMissed: none, 0, Any, Looks, [];
+    ApplyMissed: none, 0, Any, Reads, [];
     /// An APPLY met another version.
-    ApplyOutrun: none, 0, Any, Looks, [];
+    ApplyOutrun: none, 0, Any, Reads, [];
     /// An APPLY was refused because it writes too much.
-    ApplyRefused: none, 0, Any, Looks, [];
+    ApplyRefused: none, 0, Any, Reads, [];
     /// An APPLY was sent while several of its keys were on disk alone.
-    ApplyCold: none, 0, Any, Looks, [];
+    ApplyCold: none, 0, Any, Reads, [];
     /// An APPLY of eight keys was answered OK.
-    ApplyWide: none, 0, Any, Looks, [];
+    ApplyWide: none, 0, Any, Reads, [];
 }
 
 impl Operation {

@@ -169,7 +169,7 @@ struct Entry {
     third: Option<u64>,
     is_deletion: bool,
     /// The expiry that a server told of it, 0 for none.
-    told_ms: Option<u64>,
+    shown_expiry_ms: Option<u64>,
     /// A crash may have taken it.
     is_doubtful: bool,
 }
@@ -249,7 +249,7 @@ pub struct Oracle {
     keyspaces: Vec<usize>,
     /// What APPLYs saw of several keys at once: the operation, and each key with the one that wrote
     /// its value.
-    looks: Vec<(usize, Vec<(usize, usize)>)>,
+    joint_reads: Vec<(usize, Vec<(usize, usize)>)>,
     clock: u64,
     epoch: u32,
     /// The time of the shard that the next operation or answer is about.
@@ -309,7 +309,7 @@ impl Oracle {
             by_version: BTreeMap::new(),
             by_name,
             keyspaces: Vec::new(),
-            looks: Vec::new(),
+            joint_reads: Vec::new(),
             clock: 0,
             epoch: 0,
             time_ms: 0,
@@ -396,7 +396,7 @@ impl Oracle {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn told(
+    pub fn note_shown(
         &mut self,
         now_us: u64,
         asked: &Glimpse,
@@ -411,7 +411,7 @@ impl Oracle {
         }
         let operation = match has_value {
             true => Operation::Get,
-            false => Operation::Look,
+            false => Operation::Check,
         };
         let plan = Plan::new(operation, key, level);
         // It keeps no order with anything else of its connection.
@@ -509,7 +509,7 @@ impl Oracle {
         if operation.is_past()
             || matches!(
                 operation,
-                Operation::Get | Operation::Tell | Operation::Look | Operation::Sum
+                Operation::Get | Operation::GetExpiry | Operation::Check | Operation::Sum
             )
         {
             return;
@@ -534,8 +534,8 @@ impl Oracle {
             .filter(|&writer| writer < self.records.len())
             .ok_or_else(|| format!("a value of operation {name}, which does not exist"))?;
         let record = &self.records[writer];
-        let is_looked_at = record.plan.operation == Operation::GiveOther && record.plan.key == key;
-        if !record.plan.names(key) || is_looked_at || record.plan.leaves_no_value(key) {
+        let is_only_read = record.plan.operation == Operation::GiveOther && record.plan.key == key;
+        if !record.plan.names(key) || is_only_read || record.plan.leaves_no_value(key) {
             return Err(format!("a value of operation {writer} on another key"));
         }
         let may_have_run = |record: &Record| match record.state {
@@ -643,13 +643,13 @@ impl Oracle {
             (None, Some(_)) => known.stock = entry.stock,
             _ => {}
         }
-        match (known.told_ms, entry.told_ms) {
+        match (known.shown_expiry_ms, entry.shown_expiry_ms) {
             (Some(before), Some(now)) if before != now => {
                 return Err(format!(
                     "key {key} at {version:?} is gone at {now}, and was to be at {before}"
                 ));
             }
-            (None, told_ms) => known.told_ms = told_ms,
+            (None, shown_expiry_ms) => known.shown_expiry_ms = shown_expiry_ms,
             _ => {}
         }
         match (known.third, entry.third) {

@@ -72,7 +72,7 @@ pub struct FilesPlan {
     /// Files that it has room for; 0 for any number.
     pub most: usize,
     /// Shards are told what their logs may have of it.
-    pub are_told: bool,
+    pub are_given: bool,
 }
 
 /// One simulated run.
@@ -249,7 +249,7 @@ pub(crate) fn has_visits(seed: u64) -> bool {
 
 /// Whether shards may be told what their logs may have of the disk: those of numbered seeds from
 /// [`ROOM_FROM`] on are, and those of seeds that a clock gives since then.
-fn has_room_told(seed: u64) -> bool {
+fn has_room_given(seed: u64) -> bool {
     (ROOM_FROM..1_000_000_000).contains(&seed) || seed >= 1_883_251_000_000_000
 }
 
@@ -317,7 +317,7 @@ impl Plan {
             limits: Random::new(seed, 11).pick(&[0, 0, 300_000, 800_000]),
             segment_files: FilesPlan {
                 most: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
-                are_told: has_room_told(seed) && Random::new(seed, 122).chance(800_000),
+                are_given: has_room_given(seed) && Random::new(seed, 122).chance(800_000),
             },
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
             // Index without keys and what is kept for values, and room for some keys more.

@@ -91,7 +91,7 @@ struct First {
     is_fresh: bool,
     level: AckLevel,
     version: Version,
-    told: Vec<u8>,
+    answer: Vec<u8>,
 }
 
 /// What is sent.
@@ -512,8 +512,8 @@ impl Sales {
         };
         judged.map_err(|wrong| {
             let what = self.describe(number);
-            let told = String::from_utf8_lossy(item.value).into_owned();
-            format!("{what} was answered {:?} ({told}): {wrong}", item.head)
+            let text = String::from_utf8_lossy(item.value).into_owned();
+            format!("{what} was answered {:?} ({text}): {wrong}", item.head)
         })
     }
 
@@ -572,7 +572,7 @@ impl Sales {
             .tries
             .iter()
             .map(|&number| (number, &self.tries[number]));
-        let told: Vec<String> = tries
+        let described: Vec<String> = tries
             .map(|(number, it)| format!("{number} {:?} at {:?}", it.outcome, it.level))
             .collect();
         format!(
@@ -584,7 +584,7 @@ impl Sales {
             self.tills[state.till].tag,
             self.tills[state.till].slot,
             state.first,
-            told.join(", ")
+            described.join(", ")
         )
     }
 }

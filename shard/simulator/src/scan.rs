@@ -27,7 +27,7 @@ pub struct Scan {
     begun: Glimpse,
     /// What was known when the page that is on its way was asked for.
     asked: Option<Glimpse>,
-    told: BTreeSet<usize>,
+    shown: BTreeSet<usize>,
 }
 
 impl Scan {
@@ -41,7 +41,7 @@ impl Scan {
             level,
             begun: now,
             asked: None,
-            told: BTreeSet::new(),
+            shown: BTreeSet::new(),
         }
     }
 
@@ -55,7 +55,7 @@ impl Scan {
             level: AckLevel::Disk,
             begun: now,
             asked: None,
-            told: BTreeSet::new(),
+            shown: BTreeSet::new(),
         }
     }
 
@@ -162,8 +162,8 @@ impl Scan {
                 value: value.unwrap_or_default(),
             };
             oracle.time_ms = time_ms(key);
-            oracle.told(now_us, &asked, key, self.level, value.is_some(), &read)?;
-            self.told.insert(key);
+            oracle.note_shown(now_us, &asked, key, self.level, value.is_some(), &read)?;
+            self.shown.insert(key);
         }
         Oracle::pass(&mut self.begun, &time_ms);
         self.cursor = page.cursor;
@@ -171,7 +171,7 @@ impl Scan {
             return Ok(false);
         }
         for key in 0..oracle.keys.len() {
-            if !self.told.contains(&key) && oracle.keys[key].name.starts_with(self.prefix) {
+            if !self.shown.contains(&key) && oracle.keys[key].name.starts_with(self.prefix) {
                 oracle.time_ms = self.begun.times_ms[key];
                 let mut head = item.head;
                 head.status = Status::NotFound;
@@ -182,7 +182,7 @@ impl Scan {
                     value: &[],
                 };
                 oracle
-                    .told(now_us, &self.begun, key, self.level, true, &read)
+                    .note_shown(now_us, &self.begun, key, self.level, true, &read)
                     .map_err(|wrong| format!("a scan passed over a key: {wrong}"))?;
             }
         }

@@ -117,10 +117,10 @@ fn compare_notes(
         }
         for segment in &without.segments {
             let end = segment.end.last_lsn;
-            let [told, least] = [with, without].map(|it| it.reached.highest_at(partition, end));
-            if least.is_some_and(|least| told.is_some_and(|told| told < least)) {
+            let [most, least] = [with, without].map(|it| it.reached.highest_at(partition, end));
+            if least.is_some_and(|least| most.is_some_and(|most| most < least)) {
                 return Err(format!(
-                    "partition {partition} had come to {told:?} instead of {least:?} by {end:?}"
+                    "partition {partition} had come to {most:?} instead of {least:?} by {end:?}"
                 ));
             }
         }
@@ -138,8 +138,8 @@ fn compare_pasts(
     let settings = |keyspaces: &Keyspaces| {
         let mut found = BTreeMap::new();
         keyspaces.walk(0, usize::MAX, &mut |it| {
-            let told = (it.settings, it.since, it.version, it.place);
-            found.insert((it.prefix.to_vec(), it.partition), told);
+            let about = (it.settings, it.since, it.version, it.place);
+            found.insert((it.prefix.to_vec(), it.partition), about);
         });
         found
     };
@@ -253,12 +253,12 @@ fn is_same(rule: &Rule, with: &VersionEntry, without: &VersionEntry) -> bool {
         _ => *with,
     };
     // Numbers of keyspaces are those of one start. A successor need not be known.
-    let told = |entry| VersionEntry {
+    let compared = |entry| VersionEntry {
         keyspace: 0,
         successor: None,
         ..entry
     };
-    told(with) == told(*without)
+    compared(with) == compared(*without)
 }
 
 fn part_of(entry: &NewestPart) -> (KeyHome, u64) {

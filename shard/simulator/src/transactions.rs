@@ -38,16 +38,16 @@ use crate::random::Random;
 
 mod judge;
 
-use judge::{Account, Keys, Told};
+use judge::{Account, Keys, Statement};
 
 /// Keys of a bank.
 const KEYS: usize = 4;
 /// Transactions that run at one bank at a time.
 const RUNNING_MAX: usize = 3;
 /// What is told of a bank, at most, until there is a new one.
-const TOLD_MAX: usize = 120;
+const STATEMENTS_MAX: usize = 120;
 /// Accounts that a failure shows, at most.
-const TOLD_SHOWN: usize = 20;
+const STATEMENTS_SHOWN: usize = 20;
 /// Commits of unknown outcome at a bank, at most: each doubles the search.
 const UNKNOWN_MAX: usize = 3;
 
@@ -118,7 +118,7 @@ impl Answered for Reply {
 #[derive(Debug)]
 struct Bank {
     keys: Vec<Vec<u8>>,
-    told: Rc<RefCell<Vec<Told>>>,
+    statements: Rc<RefCell<Vec<Statement>>>,
     running: usize,
 }
 
@@ -145,7 +145,7 @@ struct Running {
 enum Asker {
     Transaction(usize),
     /// The last look at a key.
-    Look {
+    LastRead {
         bank: usize,
         key: usize,
         since_us: u64,
@@ -231,7 +231,7 @@ impl Transactions {
                 self.questions[number].letter.borrow_mut().answer = Some(answer.ok());
                 self.go_on(running);
             }
-            Asker::Look {
+            Asker::LastRead {
                 bank,
                 key,
                 since_us,
@@ -239,7 +239,7 @@ impl Transactions {
                 if let Ok(found) = answer.found() {
                     let mut seen = Keys::default();
                     seen[key] = Some(writer(found.as_ref().map(|it| &it.bytes[..]))?);
-                    self.banks[bank].tell(Account::There(seen), since_us, now_us);
+                    self.banks[bank].note(Account::There(seen), since_us, now_us);
                 }
             }
         }
@@ -258,12 +258,12 @@ impl Transactions {
 
     /// How many keys the last look reads.
     #[must_use]
-    pub fn looks(&self) -> usize {
+    pub fn last_reads(&self) -> usize {
         self.banks.len() * KEYS
     }
 
     /// The question of the last look with this number.
-    pub fn look(&mut self, number: usize, now_us: u64) -> usize {
+    pub fn read_last(&mut self, number: usize, now_us: u64) -> usize {
         let (bank, key) = (number / KEYS, number % KEYS);
         let letter = Letter {
             item: Ask::get(&self.banks[bank].keys[key]).encode(),
@@ -271,7 +271,7 @@ impl Transactions {
         };
         self.questions.push(Question {
             letter: Rc::new(RefCell::new(letter)),
-            asker: Asker::Look {
+            asker: Asker::LastRead {
                 bank,
                 key,
                 since_us: now_us,
@@ -286,13 +286,13 @@ impl Transactions {
     /// The bank whose answers no order explains.
     pub fn finish(&mut self) -> Result<(), String> {
         for (number, bank) in self.banks.iter().enumerate() {
-            let told = bank.told.borrow();
-            if !judge::is_explained(&told) {
-                let last = &told[told.len().saturating_sub(TOLD_SHOWN)..];
+            let statements = bank.statements.borrow();
+            if !judge::is_explained(&statements) {
+                let last = &statements[statements.len().saturating_sub(STATEMENTS_SHOWN)..];
                 return Err(format!(
                     "no order of steps explains what transactions at bank {number} were told; the \
                      last of {} accounts: {last:?}",
-                    told.len()
+                    statements.len()
                 ));
             }
         }
@@ -308,7 +308,7 @@ impl Transactions {
             let keys = (0..KEYS).map(|key| format!("{{till-bank{tag}}}{key}").into_bytes());
             self.banks.push(Bank {
                 keys: keys.collect(),
-                told: Rc::default(),
+                statements: Rc::default(),
                 running: 0,
             });
         }
@@ -331,7 +331,7 @@ impl Transactions {
             acts: self.acts(),
             padding: self.random.index(200),
             keys: self.banks[bank].keys.clone(),
-            told: Rc::clone(&self.banks[bank].told),
+            statements: Rc::clone(&self.banks[bank].statements),
             now_us: Rc::clone(&self.now_us),
         };
         let running = Running {
@@ -383,12 +383,13 @@ impl Transactions {
 
 impl Bank {
     fn is_full(&self) -> bool {
-        let told = self.told.borrow();
-        told.len() >= TOLD_MAX || told.iter().filter(|it| it.is_open()).count() >= UNKNOWN_MAX
+        let statements = self.statements.borrow();
+        statements.len() >= STATEMENTS_MAX
+            || statements.iter().filter(|it| it.is_open()).count() >= UNKNOWN_MAX
     }
 
-    fn tell(&self, account: Account, since_us: u64, until_us: u64) {
-        self.told.borrow_mut().push(Told {
+    fn note(&self, account: Account, since_us: u64, until_us: u64) {
+        self.statements.borrow_mut().push(Statement {
             account,
             since_us,
             until_us,
@@ -404,7 +405,7 @@ struct Errand {
     /// Bytes behind the name in its values.
     padding: usize,
     keys: Vec<Vec<u8>>,
-    told: Rc<RefCell<Vec<Told>>>,
+    statements: Rc<RefCell<Vec<Statement>>>,
     now_us: Rc<Cell<u64>>,
 }
 
@@ -461,12 +462,12 @@ impl Errand {
             }
         };
         match own.commit().await {
-            Ok(Some(_)) => self.tell(Account::Step(guarded, written), since_us),
+            Ok(Some(_)) => self.note(Account::Step(guarded, written), since_us),
             Ok(None) => {
                 // One key that was read was there then, which its read has told.
                 let is_asked = written != Keys::default() || seen.iter().flatten().count() > 1;
                 if is_asked {
-                    self.tell(Account::There(guarded), since_us);
+                    self.note(Account::There(guarded), since_us);
                 }
                 met = "transaction of reads alone";
             }
@@ -475,12 +476,12 @@ impl Errand {
                 met = "transaction in conflict";
             }
             Err(TransactionError::Store(ClientError::Unknown(_))) => {
-                let told = Told {
+                let statement = Statement {
                     account: Account::Perhaps(guarded, written),
                     since_us,
                     until_us: u64::MAX,
                 };
-                self.told.borrow_mut().push(told);
+                self.statements.borrow_mut().push(statement);
                 met = "transaction of unknown outcome";
             }
             Err(TransactionError::Store(_)) => met = "transaction refused",
@@ -524,7 +525,7 @@ impl Errand {
         match self.isolation {
             // Where nothing was asked, nothing was proved.
             Isolation::Snapshot if (0..KEYS).any(|key| new(&key)) => {
-                self.tell(Account::There(*seen), since_us);
+                self.note(Account::There(*seen), since_us);
             }
             Isolation::Snapshot => {}
             // Each key by itself.
@@ -532,15 +533,15 @@ impl Errand {
                 for key in (0..KEYS).filter(new) {
                     let mut one = Keys::default();
                     one[key] = seen[key];
-                    self.tell(Account::There(one), since_us);
+                    self.note(Account::There(one), since_us);
                 }
             }
         }
         Ok(())
     }
 
-    fn tell(&self, account: Account, since_us: u64) {
-        self.told.borrow_mut().push(Told {
+    fn note(&self, account: Account, since_us: u64) {
+        self.statements.borrow_mut().push(Statement {
             account,
             since_us,
             until_us: self.now_us.get(),
@@ -552,7 +553,7 @@ impl Errand {
         let key = self.keys.iter().position(|key| key == name);
         let key = key.expect("a key of the bank");
         if let Some(expected) = seen[key] {
-            self.tell(Account::Differs(key, expected), since_us);
+            self.note(Account::Differs(key, expected), since_us);
         }
     }
 }

@@ -419,19 +419,19 @@ impl Visits {
     }
 
     /// Keys of the last look.
-    pub(crate) fn looks(&self) -> usize {
-        self.shops.looks() + self.hall.looks()
+    pub(crate) fn last_reads(&self) -> usize {
+        self.shops.last_reads() + self.hall.last_reads()
     }
 
     /// The key of a shop at this place of the last look; `None` if the hall is looked at.
-    pub(crate) fn look(&self, at: usize) -> Option<Vec<u8>> {
-        (at < self.shops.looks()).then(|| self.shops.look(at))
+    pub(crate) fn read_last(&self, at: usize) -> Option<Vec<u8>> {
+        (at < self.shops.last_reads()).then(|| self.shops.read_last(at))
     }
 
     /// The place in the hall of a place of the last look.
-    pub(crate) fn look_of_hall(&mut self, at: usize, now_us: u64) -> usize {
-        let key = at - self.shops.looks();
-        self.hall.look(key, now_us)
+    pub(crate) fn read_hall(&mut self, at: usize, now_us: u64) -> usize {
+        let key = at - self.shops.last_reads();
+        self.hall.read_last(key, now_us)
     }
 
     pub(crate) fn found(&mut self, at: usize, value: Option<Vec<u8>>) {
@@ -442,8 +442,9 @@ impl Visits {
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.met
             .insert("board watched and changed", self.boards.nulls);
-        self.met.insert("boards told", self.boards.told);
-        self.met.insert("boards told of all", self.boards.told_all);
+        self.met.insert("boards told", self.boards.notified);
+        self.met
+            .insert("boards told of all", self.boards.notified_all);
         self.met.insert("flush of a partition", self.hall.flushes);
         self.shops.finish()
     }

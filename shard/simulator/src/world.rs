@@ -159,7 +159,7 @@ impl Core {
 
 /// How far the last look has come.
 #[derive(Clone, Copy, Debug, Default)]
-struct Looked {
+struct LastReads {
     /// Tries of sales.
     sales: usize,
     /// Keys of transactions.
@@ -187,7 +187,7 @@ enum Asked {
     /// An act of the hall, by its number.
     Act(usize),
     /// A key of the last look at visits, by its place.
-    Look(usize),
+    LastRead(usize),
 }
 
 /// One connection, both ends.
@@ -299,7 +299,7 @@ pub struct World {
     /// Keys that were set first.
     filled: usize,
     /// Keys that the last look has reached.
-    looked_at: usize,
+    keys_read: usize,
     /// The last look is behind a scan of all keys.
     has_scanned: bool,
     /// The file of a sealed segment in which something rots under the running node.
@@ -354,7 +354,7 @@ pub struct World {
     /// Chance of everything about them.
     commits: Random,
     /// What the last look has asked for.
-    looked: Looked,
+    last_reads: LastReads,
     /// Clients of Redis, if the run has some.
     visiting: Option<Visiting>,
     failure: Option<String>,
@@ -464,7 +464,7 @@ impl World {
             held_up_until_us: 0,
             log_ends: vec![Lsn(0); usize::from(shards)],
             filled: 0,
-            looked_at: 0,
+            keys_read: 0,
             has_scanned: false,
             rotting: None,
             phase_run: 0,
@@ -493,7 +493,7 @@ impl World {
             started_us: 0,
             transactions,
             commits: Random::new(seed, 42),
-            looked: Looked::default(),
+            last_reads: LastReads::default(),
             visiting,
             has_keyspace: false,
             failure: None,

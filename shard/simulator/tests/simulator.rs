@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use penstock_net::level::AckLevel;
-use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem};
+use penstock_net::reply::{KeyExpiry, ReplyHead, ReplyItem};
 use penstock_net::request::{Expiry, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -94,7 +94,7 @@ struct Bench {
     /// What the next operations are to do with the expiry.
     expiry: Expiry,
     /// What the next answers tell of it.
-    told: Option<ExpiryTold>,
+    answered_expiry: Option<KeyExpiry>,
 }
 
 impl Bench {
@@ -107,7 +107,7 @@ impl Bench {
         Bench {
             oracle,
             expiry,
-            told: None,
+            answered_expiry: None,
         }
     }
 
@@ -138,7 +138,7 @@ impl Bench {
             number,
             &ReplyItem {
                 head,
-                expiry: self.told,
+                expiry: self.answered_expiry,
                 standing: None,
                 value,
             },
@@ -210,13 +210,13 @@ fn an_edit_that_loses_the_expiry_is_found() {
         let maker = mortal(&mut bench);
         bench.oracle.time_ms = 50;
         let taker = bench.take(2, 9).expect("a good answer");
-        let tell = bench.issue(Operation::Tell, 2);
-        bench.told = Some(ExpiryTold {
+        let get = bench.issue(Operation::GetExpiry, 2);
+        bench.answered_expiry = Some(KeyExpiry {
             expiry_ms,
             time_ms: 50,
         });
         bench
-            .answer(tell, Status::Ok, 2, &counter(9, taker, maker))
+            .answer(get, Status::Ok, 2, &counter(9, taker, maker))
             .expect("nothing to see yet");
         assert_eq!(bench.finish().is_ok(), is_right, "gone at {expiry_ms}");
     }

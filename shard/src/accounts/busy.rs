@@ -50,7 +50,7 @@ pub(crate) fn retry_after_ms(us: u64) -> u16 {
 
 /// What the frame of an answer depends on, and what its header tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct AnswerTerms {
     /// It may leave when this is durable.
     pub(crate) gate: Lsn,
     /// If the answer is BUSY, the milliseconds after which a new try is likely to find room,
@@ -58,11 +58,11 @@ pub(crate) struct Told {
     pub(crate) retry_after_ms: u16,
 }
 
-impl Told {
+impl AnswerTerms {
     /// Of an answer that is not BUSY and depends on this.
     #[inline]
-    pub(crate) fn behind(gate: Lsn) -> Told {
-        Told {
+    pub(crate) fn behind(gate: Lsn) -> AnswerTerms {
+        AnswerTerms {
             gate,
             retry_after_ms: 0,
         }
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn busy_tells_how_long_operations_wait_in_milliseconds_that_are_rounded_up() {
+    fn busy_says_how_long_operations_wait_in_milliseconds_that_are_rounded_up() {
         assert_eq!(after([7_000]), 7);
         assert_eq!(after([7_001]), 8);
         assert_eq!(after([7_000; 100]), 7);
     }
 
     #[test]
-    fn busy_tells_at_least_a_millisecond_and_at_most_a_second() {
+    fn busy_says_at_least_a_millisecond_and_at_most_a_second() {
         assert_eq!(after([]), 1, "nothing has waited yet");
         assert_eq!(after([0, 0]), 1);
         assert_eq!(after([1]), 1);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_have_become_longer_are_told_after_some_of_them() {
+    fn waits_that_have_become_longer_are_reported_after_some_of_them() {
         let longer = |count| after([1_000; 50].into_iter().chain(vec![100_000; count]));
         assert_eq!(longer(0), 1);
         assert!((10..20).contains(&longer(1)));

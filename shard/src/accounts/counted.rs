@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_many_keys_tells_of_all_of_them() {
+    fn a_sample_of_many_keys_represents_all_of_them() {
         let mut counted = CountedBytes::default();
         let mut bytes = 0;
         for number in 1..=2_000_000 {

@@ -155,7 +155,7 @@ impl World {
             return 0;
         }
         self.now_ns += self.costs.read_ns;
-        self.admission.hears(&mut peer.claim);
+        self.admission.note_active(&mut peer.claim);
         let frames = ready.min((READ_OPERATIONS / peer.operations).max(1));
         peer.claim.unread_bytes = (ready - frames) * peer.operations * 80;
         let mut ran = 0;
@@ -432,7 +432,7 @@ fn a_closed_loop_beside_an_open_one_above_the_core_is_never_refused() {
 }
 
 #[test]
-fn busy_tells_how_long_the_core_would_take_to_run_what_it_refused_lately() {
+fn busy_says_how_long_the_core_would_take_to_run_what_it_refused_lately() {
     let mut world = World::new(COSTS, open(50, 16, 1_500_000));
     world.run_until(2.05);
     let before = world.totals();
@@ -440,10 +440,10 @@ fn busy_tells_how_long_the_core_would_take_to_run_what_it_refused_lately() {
     let after = world.totals();
     let (ran, refused) = (after.0 - before.0, after.1 - before.1);
     let expected_ms = refused * 100 / ran;
-    let told_ms = u64::from(world.admission.retry_after_ms(Short::Core));
+    let retry_after_ms = u64::from(world.admission.retry_after_ms(Short::Core));
     assert!(
-        told_ms.abs_diff(expected_ms) <= expected_ms / 5 + 1,
-        "{told_ms}, {expected_ms}"
+        retry_after_ms.abs_diff(expected_ms) <= expected_ms / 5 + 1,
+        "{retry_after_ms}, {expected_ms}"
     );
     for peer in &mut world.peers {
         peer.comes = Comes::Every(50_000_000);
@@ -468,10 +468,14 @@ fn connections_that_have_ended_take_nothing_of_what_is_free() {
     let mut admission = Admission::new();
     for _ in 0..3 {
         let mut claims = [Claim::default(); 50];
-        claims.iter_mut().for_each(|claim| admission.hears(claim));
+        claims
+            .iter_mut()
+            .for_each(|claim| admission.note_active(claim));
         assert_eq!(admission.free_of_one, FREE / 50);
         admission.end_interval(1);
-        claims.iter_mut().for_each(|claim| admission.hears(claim));
+        claims
+            .iter_mut()
+            .for_each(|claim| admission.note_active(claim));
         assert_eq!(admission.free_of_one, FREE / 50);
         claims.iter().for_each(|claim| admission.leaves(claim));
         assert_eq!(admission.free_of_one, FREE);

@@ -17,7 +17,7 @@ use super::plan::Plan;
 /// A new primary that has not asked by then may be gone. The plan is taken, and it is waited for.
 const WAIT_US: u64 = 100_000;
 /// Between two looks.
-const LOOK_US: u64 = 1_000;
+const CHECK_US: u64 = 1_000;
 
 /// At most one plan.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl DeferredPlan {
 
     /// When to look again.
     pub(super) fn deadline_us(&self, now_us: u64) -> Option<u64> {
-        self.0.as_ref().map(|_| now_us + LOOK_US)
+        self.0.as_ref().map(|_| now_us + CHECK_US)
     }
 }
 

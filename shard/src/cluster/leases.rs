@@ -17,7 +17,7 @@ use crate::replication::PartitionId;
 use super::plan::{Assignment, Plan};
 
 /// The table is read again after so long.
-const LOOK_US: u64 = 10_000;
+const READ_US: u64 = 10_000;
 /// The same while a partition waits for its lease.
 const WAIT_US: u64 = 5_000;
 /// A shard turns again after so long, so that it is vouched for.
@@ -26,7 +26,7 @@ const TURN_US: u64 = 50_000;
 /// answers that are to be checked yet.
 const MARGIN_US: u64 = 5_000;
 /// Standings are told again after so long.
-const TELL_US: u64 = 25_000;
+const PUBLISH_US: u64 = 25_000;
 
 /// What a shard counts of its leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,9 +49,9 @@ pub(super) struct Leases {
     ends_us: Box<[u64; LINK_PARTITIONS as usize]>,
     /// When to read the table again, at the latest: no end that was read is earlier. Never without
     /// leases.
-    look_us: u64,
+    read_us: u64,
     /// How often it was read.
-    looks: u64,
+    reads: u64,
     /// The first of these ends.
     first_us: u64,
     /// Something may have run since the last check.
@@ -64,7 +64,7 @@ pub(super) struct Leases {
     waiting: u64,
     /// When the shard turned last, and when it told last how its partitions stand.
     turned_us: u64,
-    told_us: Option<u64>,
+    published_us: Option<u64>,
     lapses: u64,
 }
 
@@ -75,15 +75,15 @@ impl Leases {
             table,
             shard,
             ends_us: Box::new([0; LINK_PARTITIONS as usize]),
-            look_us: 0,
-            looks: 0,
+            read_us: 0,
+            reads: 0,
             first_us: u64::MAX,
             is_unchecked: false,
             is_owed: false,
             dropped_us: u64::MAX,
             waiting: 0,
             turned_us: 0,
-            told_us: None,
+            published_us: None,
             lapses: 0,
         }
     }
@@ -91,17 +91,17 @@ impl Leases {
     /// Whether the table is to be read: an end has passed, or what was read is old.
     #[inline]
     pub(super) fn is_due(&self, now_us: u64) -> bool {
-        now_us >= self.look_us
+        now_us >= self.read_us
     }
 
     /// Reads the table by the plan of the shard, for node `me`.
-    pub(super) fn look(
+    pub(super) fn read(
         &mut self,
         now_us: u64,
         (plan, me): (&Plan, u8),
         partitions: impl Iterator<Item = PartitionId>,
     ) {
-        self.looks += 1;
+        self.reads += 1;
         (self.waiting, self.first_us) = (0, u64::MAX);
         for partition in partitions {
             let assignment = plan.of(partition);
@@ -120,18 +120,18 @@ impl Leases {
             }
             *before_us = end_us;
         }
-        let look_us = match self.waiting {
+        let read_us = match self.waiting {
             _ if !plan.is_leased => u64::MAX,
-            0 => now_us + LOOK_US,
+            0 => now_us + READ_US,
             _ => now_us + WAIT_US,
         };
-        self.look_us = self.first_us.min(look_us);
+        self.read_us = self.first_us.min(read_us);
     }
 
     /// How often the table was read. Before it is read again, no lease of a partition comes or
     /// ends: [`Leases::is_due`].
-    pub(super) fn looks(&self) -> u64 {
-        self.looks
+    pub(super) fn reads(&self) -> u64 {
+        self.reads
     }
 
     /// Until when the node may serve a partition that its plan gives it; 0: not now. It begins
@@ -197,9 +197,9 @@ impl Leases {
     }
 
     /// The next step or turn reads the table: the plan has changed, or what the shard is to write.
-    pub(super) fn look_soon(&mut self) {
-        self.look_us = 0;
-        self.told_us = None;
+    pub(super) fn read_soon(&mut self) {
+        self.read_us = 0;
+        self.published_us = None;
     }
 
     /// Leases of so many partitions are over that were served.
@@ -220,13 +220,13 @@ impl Leases {
     pub(super) fn turns(&mut self, now_us: u64) -> bool {
         self.turned_us = now_us;
         self.table.turned(self.shard, now_us);
-        let tells = self
-            .told_us
-            .is_none_or(|told_us| now_us >= told_us + TELL_US);
-        if tells {
-            self.told_us = Some(now_us);
+        let publishes = self
+            .published_us
+            .is_none_or(|published_us| now_us >= published_us + PUBLISH_US);
+        if publishes {
+            self.published_us = Some(now_us);
         }
-        tells
+        publishes
     }
 
     /// When the shard is to turn again under leases.
@@ -234,7 +234,7 @@ impl Leases {
         let turn_us = self.turned_us + TURN_US;
         match self.waiting {
             0 => turn_us,
-            _ => turn_us.min(self.look_us),
+            _ => turn_us.min(self.read_us),
         }
     }
 }

@@ -217,7 +217,7 @@ impl<B: Block> ClusterMember<B> {
         self.plan = plan;
         // At once: what comes before the turn is answered by the new plan, too.
         self.read_leases(now_us);
-        self.leases.look_soon();
+        self.leases.read_soon();
         let (plan, me, leases) = (&self.plan, self.me, &self.leases);
         let may_write = |partition| {
             plan.of(partition).primary == me && leases.is_there(now_us, plan, partition)
@@ -274,7 +274,7 @@ impl<B: Block> ClusterMember<B> {
     #[cold]
     fn read_leases(&mut self, now_us: u64) {
         let partitions = self.links.partitions();
-        self.leases.look(now_us, (&self.plan, self.me), partitions);
+        self.leases.read(now_us, (&self.plan, self.me), partitions);
     }
 
     /// A peer has proven itself on a new link.
@@ -625,15 +625,17 @@ impl<B: Block> ClusterMember<B> {
                 self.act(action, outbox);
             }
         }
-        outbox.told.extend(lost.iter().map(|(epoch, partitions)| {
-            let partitions: Vec<PartitionId> = partitions.iter().copied().collect();
-            let (which, node) = (which_of(&partitions), epoch.node());
-            format!("{which}: written by node {node} since epoch {epoch}, and not by this one")
-        }));
+        outbox
+            .notices
+            .extend(lost.iter().map(|(epoch, partitions)| {
+                let partitions: Vec<PartitionId> = partitions.iter().copied().collect();
+                let (which, node) = (which_of(&partitions), epoch.node());
+                format!("{which}: written by node {node} since epoch {epoch}, and not by this one")
+            }));
         outbox.sendable.extend(self.links.sendable());
         self.is_due = self.links.take_due();
         if self.plan.is_leased && self.leases.turns(now_us) {
-            self.standings().tell(store);
+            self.standings().publish(store);
         }
     }
 
@@ -643,7 +645,7 @@ impl<B: Block> ClusterMember<B> {
             self.read_leases(now_us);
         }
         let stamp = self.links.writable_stamp(store);
-        let stamp = stamp.map(|writable| (writable, self.leases.looks()));
+        let stamp = stamp.map(|writable| (writable, self.leases.reads()));
         if self.served.is_of(stamp) {
             return;
         }
@@ -723,16 +725,16 @@ impl<B: Block> ClusterMember<B> {
             }
         }
         if !forced.is_empty() {
-            outbox.told.push(format!(
+            outbox.notices.push(format!(
                 "{}: begun by accept_loss or accept_incomplete, so what was acknowledged at levels \
                  all and replica may be missing here",
                 which_of(&forced)
             ));
         }
-        let told = refused
+        let notices = refused
             .iter()
             .map(|(cause, partitions)| format!("{}: not begun {cause}", which_of(partitions)));
-        outbox.told.extend(told);
+        outbox.notices.extend(notices);
     }
 
     fn act(&mut self, action: LinkAction, outbox: &mut LinkOutbox) {
@@ -743,14 +745,14 @@ impl<B: Block> ClusterMember<B> {
                 output,
             } => {
                 outbox
-                    .told
+                    .notices
                     .push(format!("a link is ended: {}", refusal.text));
                 outbox.ended.push((link, output));
             }
             LinkAction::Ended { link, refusal } => {
-                let told = [RefusalCode::GoneBack, RefusalCode::Incarnation];
-                self.has_gone_back |= told.contains(&refusal.code);
-                outbox.told.push(format!(
+                let gone_back = [RefusalCode::GoneBack, RefusalCode::Incarnation];
+                self.has_gone_back |= gone_back.contains(&refusal.code);
+                outbox.notices.push(format!(
                     "a link is ended by the other node: {}",
                     refusal.text
                 ));
@@ -766,28 +768,28 @@ impl<B: Block> ClusterMember<B> {
             LinkAction::Begin { partition, epoch } => {
                 let generation = epoch.generation();
                 self.leases.table.note_handed_over(partition, generation);
-                self.leases.look_soon();
+                self.leases.read_soon();
                 // It may come by two links.
                 self.promotions.add(Promotion::of(partition, generation));
             }
-            LinkAction::Lacks { partition, node } => outbox.told.push(format!(
+            LinkAction::Lacks { partition, node } => outbox.notices.push(format!(
                 "partition {partition}: node {node} hands it over, and not all of it is here: \
                  nobody writes it until the file names who is to (penstock cluster promote)"
             )),
-            LinkAction::Room { is_there: false } => outbox.told.push(
+            LinkAction::Room { is_there: false } => outbox.notices.push(
                 "the log is full: what is shipped here is not applied until it has room \
                  (disk_bytes_max, or the disk)"
                     .into(),
             ),
             LinkAction::Room { is_there: true } => outbox
-                .told
+                .notices
                 .push("the log has room again: what is shipped here is applied".into()),
             LinkAction::Unread { partition, unread } => {
                 let whom = match partition {
                     Some(partition) => format!("partition {partition} cannot go on"),
                     None => "nothing more can be shipped by a link".into(),
                 };
-                outbox.told.push(format!("{whom}: {unread}"));
+                outbox.notices.push(format!("{whom}: {unread}"));
             }
         }
     }

@@ -65,5 +65,5 @@ pub struct LinkOutbox {
     /// What was kept of a partition is to be made durable: [`crate::Event::DivergedKept`].
     pub to_sync: Vec<(PartitionId, Option<LinkId>)>,
     /// What people should know.
-    pub told: Vec<String>,
+    pub notices: Vec<String>,
 }

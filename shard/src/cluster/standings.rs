@@ -25,7 +25,7 @@ pub(super) struct Standings<'a, B> {
 impl<B: Block> Standings<'_, B> {
     /// Tells of each partition how it stands, and of each other node that holds what is written
     /// here.
-    pub(super) fn tell<P: Blocks<Block = B>>(mut self, store: &Store<P>) {
+    pub(super) fn publish<P: Blocks<Block = B>>(mut self, store: &Store<P>) {
         // Nothing can be noted in such a log: a begin waits for it.
         let can_note = !store.log().lacks_any_spare();
         for partition in self.links.partitions() {
@@ -39,7 +39,7 @@ impl<B: Block> Standings<'_, B> {
                 is_awaiting: !is_able && is_candidate && can_note && self.is_due(partition),
                 sequence: state.received().sequence,
             };
-            self.table.tell(partition, standing);
+            self.table.set_standing(partition, standing);
             if self.plan.of(partition).primary == self.me {
                 self.report_members(partition);
             }

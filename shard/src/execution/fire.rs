@@ -13,14 +13,14 @@ use crate::execution::Execution;
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::{Failure, Fire, Fired};
 use crate::firing::{CHAIN_MAX, CHAIN_STEPS_MAX, COUNTED_A_PAUSE_MAX, FIRES_A_TURN_MAX};
-use crate::firing::{FULL_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
+use crate::firing::{FULL_A_TURN_MAX, READS_A_TURN_MAX, TIMERS_A_TURN_MAX};
 use crate::now::Now;
 use crate::step::Step;
 
 /// What a turn may still do.
 struct Left {
     fires: usize,
-    looks: usize,
+    timers: usize,
     reads: usize,
     /// Keys that find no room.
     full: usize,
@@ -28,7 +28,7 @@ struct Left {
 
 impl Left {
     fn is_any(&self) -> bool {
-        self.fires > 0 && self.looks > 0 && self.reads > 0 && self.full > 0
+        self.fires > 0 && self.timers > 0 && self.reads > 0 && self.full > 0
     }
 }
 
@@ -46,13 +46,13 @@ impl<P: Blocks> Execution<P> {
         }
         let mut left = Left {
             fires: FIRES_A_TURN_MAX,
-            looks: LOOKS_A_TURN_MAX,
+            timers: TIMERS_A_TURN_MAX,
             reads: READS_A_TURN_MAX,
             full: FULL_A_TURN_MAX,
         };
         // The one whose keys are pinned has been waited for.
         if let Some(timer) = self.firing.pinned()
-            && self.look_at(step.now, timer, &mut left)
+            && self.try_timer(step.now, timer, &mut left)
         {
             self.unpin_due();
         }
@@ -74,8 +74,8 @@ impl<P: Blocks> Execution<P> {
                 break;
             }
             behind = Some(timer);
-            left.looks -= 1;
-            self.look_at(step.now, timer, &mut left);
+            left.timers -= 1;
+            self.try_timer(step.now, timer, &mut left);
         }
         self.firing.passed(behind);
         if left.fires < FIRES_A_TURN_MAX {
@@ -136,7 +136,7 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Looks at a timer that is due. Whether it is done with.
-    fn look_at(&mut self, now: Now, timer: Timer, left: &mut Left) -> bool {
+    fn try_timer(&mut self, now: Now, timer: Timer, left: &mut Left) -> bool {
         let home = timer.home();
         let is_claimed = self.joint.holds_any() && self.joint.claim_of(timer.slot).is_some();
         if is_claimed || self.fires_elsewhere(timer) {
@@ -249,7 +249,7 @@ impl<P: Blocks> Execution<P> {
         let mut effects = std::mem::take(&mut self.firing.effects);
         effects.clear();
         effects.extend_from_slice(self.store.keys().effects(id).unwrap_or_default());
-        let mut told = std::mem::take(&mut self.firing.told);
+        let mut returned = std::mem::take(&mut self.firing.returned);
         let hash = self.setup.hash();
         let fire = Fire {
             now_us: now.us,
@@ -258,7 +258,7 @@ impl<P: Blocks> Execution<P> {
             id,
             effects: &effects,
         };
-        let mut fired = fire.run(&mut self.store, &mut told);
+        let mut fired = fire.run(&mut self.store, &mut returned);
         if fired == Fired::Cold {
             let (cold, homes) = fire.needs(&self.store);
             let is_unread = |it: &Cold| self.firing.take_unread(it.home());
@@ -279,7 +279,7 @@ impl<P: Blocks> Execution<P> {
                 }
             }
         }
-        (self.firing.effects, self.firing.told) = (effects, told);
+        (self.firing.effects, self.firing.returned) = (effects, returned);
         // The cell of a key that is gone stays until that is durable.
         let store = &self.store;
         self.firing

@@ -8,7 +8,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::execution::Execution;
 use crate::execution::operation::Known;
 use crate::execution::prefetch_items::is_same;
@@ -74,13 +74,13 @@ impl<P: Blocks> Execution<P> {
         };
         let gate = self.answer_behind(now, None, mail.item(at), 0..first_bytes, &mut behind);
         let mut ends = behind.ends;
-        let told = Told::behind(gate.unwrap_or_default());
+        let terms = AnswerTerms::behind(gate.unwrap_or_default());
         let mut answers = out.reader();
         answers.skip(first_bytes);
         let mut start = first_bytes;
         for (request, end) in mail.items[at + 1..].iter().zip(&ends) {
             let mail_to = &mut self.requests.mail;
-            mail_to.answer_part(mail.from, request.address, told, end - start, &mut answers);
+            mail_to.answer_part(mail.from, request.address, terms, end - start, &mut answers);
             start = *end;
         }
         let count = ends.len();

@@ -98,8 +98,8 @@ impl Operation<'_> {
     /// Says in an answer of WRONG_TYPE, to a client that does not know it, that what it has asked
     /// for is not supported. The message stays.
     #[inline]
-    pub(crate) fn tell_wrong_type(&self, status: Status, from: usize, pieces: &mut Pieces) {
-        if status == Status::WrongType && !self.address.tells_wrong_type {
+    pub(crate) fn report_wrong_type(&self, status: Status, from: usize, pieces: &mut Pieces) {
+        if status == Status::WrongType && !self.address.knows_wrong_type {
             let answer_bytes = pieces.len() - from;
             let out = pieces.written();
             let at = out.len() - answer_bytes;

@@ -2,7 +2,7 @@
 
 use penstock_net::item::ItemForm;
 use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
-use penstock_net::request::{Request, Tells};
+use penstock_net::request::{AnswerContent, Request};
 use penstock_storage::io::Blocks;
 use penstock_storage::store::Found;
 
@@ -30,12 +30,16 @@ impl<P: Blocks> Execution<P> {
         if !self.setup.owns(slot) {
             return false;
         }
-        match request.verb.tells() {
+        match request.verb.answer_content() {
             // The index says nothing of their length.
-            Tells::PastValue | Tells::Versions | Tells::Keyspaces => return true,
-            Tells::Page | Tells::Echo => return true,
-            Tells::Value | Tells::Fields if !may_show_value(&request) => return false,
-            Tells::Value | Tells::Fields => {}
+            AnswerContent::PastValue | AnswerContent::Versions | AnswerContent::Keyspaces => {
+                return true;
+            }
+            AnswerContent::Page | AnswerContent::Echo => return true,
+            AnswerContent::Value | AnswerContent::Fields if !may_show_value(&request) => {
+                return false;
+            }
+            AnswerContent::Value | AnswerContent::Fields => {}
         }
         let hash = self.setup.hash().of(request.key);
         let bytes = self.value_bytes(self.store.keys().find(slot, hash, request.key));

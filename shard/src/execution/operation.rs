@@ -29,7 +29,7 @@ use crate::accounts::stats::Stats;
 use crate::execution::Execution;
 use crate::execution::answer_bytes::may_show_value;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::token::{self, Looked};
+use crate::execution::verbs::token::{self, TokenVerdict};
 use crate::execution::verbs::{Context, KeyHash, Ran, Spread, program, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::member_freshness;
@@ -269,18 +269,18 @@ impl Own<'_> {
         pieces: &mut Pieces,
     ) -> Ran {
         let (item, out) = (self.operation.item, pieces.written());
-        match token::look(store, context, token, item, out) {
-            Looked::New(new) => {
+        match token::judge(store, context, token, item, out) {
+            TokenVerdict::New(new) => {
                 let context = Context {
                     token: Some(&new),
                     ..*context
                 };
                 self.execute(store, &context, pieces)
             }
-            Looked::Ran(ran) => {
-                let is_told_again =
+            TokenVerdict::Ran(ran) => {
+                let is_replayed =
                     matches!(ran, Ran::Answered { status, .. } if status == Status::Ok);
-                if is_told_again {
+                if is_replayed {
                     stats.replay_token();
                 }
                 ran

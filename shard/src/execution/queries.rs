@@ -16,7 +16,7 @@ use crate::accounts::answers::Asked;
 use crate::accounts::stages::Stages;
 use crate::execution::Execution;
 use crate::execution::operation::least_level;
-use crate::execution::verbs::look;
+use crate::execution::verbs::shown_in_memory;
 use crate::key_tables::KeyTableCounters;
 use crate::now::Now;
 use crate::snapshots::SnapshotCounters;
@@ -28,7 +28,7 @@ impl<P: Blocks> Execution<P> {
     /// memory or not of this shard, what it shows is not as durable as `level` demands, something
     /// that came before waits, or the answer is a refusal.
     #[inline]
-    pub fn look(
+    pub fn get_at_once(
         &mut self,
         now: Now,
         level: AckLevel,
@@ -52,7 +52,8 @@ impl<P: Blocks> Execution<P> {
         if !is_key || level.waits_for_members() || !self.setup.owns(slot) {
             return None;
         }
-        let (cell, version, lsn) = look(&self.store, self.setup.hash().of(key), slot, key)?;
+        let (cell, version, lsn) =
+            shown_in_memory(&self.store, self.setup.hash().of(key), slot, key)?;
         if level >= AckLevel::Disk && lsn > self.store.log().durable() {
             return None;
         }

@@ -12,7 +12,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
 use crate::accounts::answers::Asked;
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::cluster::Redirect;
 use crate::execution::Execution;
 use crate::execution::operation::{Disposition, Operation};
@@ -80,7 +80,7 @@ impl<P: Blocks> Execution<P> {
         self.replica_waits.refuse_member_read();
         self.stats.refuse(asked, Status::Stale);
         let item = operation.address.item;
-        ReplyHead::new(Status::Stale, item, operation.level, Version::default()).write_telling(
+        ReplyHead::new(Status::Stale, item, operation.level, Version::default()).write_extended(
             out,
             None,
             Some(stale.standing),
@@ -118,10 +118,10 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// What the frame of an answer depends on and tells, if a reply item was written.
-    pub(crate) fn told(&self, disposition: &Disposition) -> Option<Told> {
+    pub(crate) fn terms(&self, disposition: &Disposition) -> Option<AnswerTerms> {
         match *disposition {
-            Disposition::Answered(gate) => Some(Told::behind(gate)),
-            Disposition::Busy => Some(Told {
+            Disposition::Answered(gate) => Some(AnswerTerms::behind(gate)),
+            Disposition::Busy => Some(AnswerTerms {
                 gate: Lsn(0),
                 retry_after_ms: self.stats.retry_after_ms(),
             }),

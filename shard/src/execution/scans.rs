@@ -70,12 +70,12 @@ impl<P: Blocks> Execution<P> {
         if let Err(denied) = rights.map_or(Ok(()), |rights| rights.judge_scan(&request)) {
             self.stats.refuse(SCAN, Status::Denied);
             head(Status::Denied, scan.parked.level).write_message(out, &denied);
-            return Stepped::Told(Lsn(0));
+            return Stepped::Answered(Lsn(0));
         }
         if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
             self.stats.refuse(SCAN, status);
             head(status, scan.parked.level).write_message(out, &message);
-            return Stepped::Told(Lsn(0));
+            return Stepped::Answered(Lsn(0));
         }
         // Another node may have taken over since the step came, and a keyspace may have changed.
         let last_slot = match self.last_scanned(slot) {
@@ -87,7 +87,7 @@ impl<P: Blocks> Execution<P> {
                     ..head(elsewhere.status(), scan.parked.level)
                 }
                 .write_message(out, &elsewhere);
-                return Stepped::Told(Lsn(0));
+                return Stepped::Answered(Lsn(0));
             }
         };
         let (asked, is_unleveled) = (scan.parked.level, address.is_unleveled);
@@ -96,7 +96,7 @@ impl<P: Blocks> Execution<P> {
             Err((status, message)) => {
                 self.stats.refuse(SCAN, status);
                 head(status, asked).write_message(out, &message);
-                return Stepped::Told(Lsn(0));
+                return Stepped::Answered(Lsn(0));
             }
         };
         let last_slot = match needed {
@@ -111,15 +111,15 @@ impl<P: Blocks> Execution<P> {
                 self.stats.answer(SCAN, Status::Ok);
                 head(Status::Ok, level).patch(out, 0);
                 match needed {
-                    Some(needed) => Stepped::ToldBehind(needed),
-                    None => Stepped::Told(self.gate(level, gate)),
+                    Some(needed) => Stepped::AwaitsMembers(needed),
+                    None => Stepped::Answered(self.gate(level, gate)),
                 }
             }
             Err(Halt::Unread(Unread { status, message })) => {
                 self.stats.answer(SCAN, status);
                 out.clear();
                 head(status, level).write_message(out, &message);
-                Stepped::Told(Lsn(0))
+                Stepped::Answered(Lsn(0))
             }
             Err(Halt::Reads(wanted)) => Stepped::Lacks(wanted),
         }
@@ -188,9 +188,9 @@ pub(crate) const SCAN: Asked = Asked::Verb(Verb::Scan);
 /// What became of a step of a scan.
 pub(crate) enum Stepped {
     /// Its answer is written and waits for this record.
-    Told(Lsn),
+    Answered(Lsn),
     /// Its page is written and waits for members.
-    ToldBehind(Needed),
+    AwaitsMembers(Needed),
     /// It needs these reads.
     Lacks(Vec<Wanted>),
 }

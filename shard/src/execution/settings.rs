@@ -102,7 +102,7 @@ impl<P: Blocks> Execution<P> {
         if let Some((status, message)) = self.lacks_room_for_settings(prefix, gives_back) {
             return self.refuse_item(KEYSPACE, operation, status, &message, out);
         }
-        if self.store.keyspaces_mut().hear(prefix, settings).is_err() {
+        if self.store.keyspaces_mut().learn(prefix, settings).is_err() {
             let message = format!(
                 "{KEYSPACES_MAX} prefixes have settings or had some, which is the limit: \
                  keyspace {name:?} cannot be made"

@@ -11,7 +11,7 @@ use crate::now::Now;
 use crate::step::Step;
 
 /// Horizons that are logged, or read, in one look, at most.
-const STEPS_A_LOOK_MAX: usize = 16;
+const STEPS_A_CHECK_MAX: usize = 16;
 
 impl<P: Blocks> Execution<P> {
     /// Looks up horizons that are not known, and logs those that let tokens be dropped. Only the
@@ -37,7 +37,7 @@ impl<P: Blocks> Execution<P> {
         for _ in 0..count {
             let at = self.chores.tokens.next_of(count);
             steps += usize::from(self.check_horizon(step.now, self.setup.partitions()[at]));
-            if steps == STEPS_A_LOOK_MAX {
+            if steps == STEPS_A_CHECK_MAX {
                 return;
             }
         }
@@ -79,7 +79,7 @@ impl<P: Blocks> Execution<P> {
     fn fetch_horizon(&mut self, now: Now, cold: Cold) {
         if !self.requests.parking.is_full() {
             self.requests.parking.fetch(cold);
-            self.chores.tokens.look_soon(now.us);
+            self.chores.tokens.check_soon(now.us);
         }
     }
 }

@@ -21,7 +21,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyHead, Standing};
+use penstock_net::reply::{ITEM_FLAG_SHOWN, KeyExpiry, ReplyHead, Standing};
 use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -31,7 +31,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::record::{KindedValue, ValueKind};
-use penstock_storage::store::clock::BEHIND_MS_TOLD;
+use penstock_storage::store::clock::REPORTED_BEHIND_MS;
 use penstock_storage::store::{ChangeKey, Committed, Found, NoRoom, Store};
 use penstock_storage::system_key::is_token;
 use penstock_storage::version::Version as Stored;
@@ -213,7 +213,7 @@ pub(crate) fn run<P: Blocks>(
 /// What a GET shows of a key that needs no read: its cell if it has a value, the version, and the
 /// last change that this shows. `None` if the key must be read from the disk, or has members.
 #[inline]
-pub(crate) fn look<P: Blocks>(
+pub(crate) fn shown_in_memory<P: Blocks>(
     store: &Store<P>,
     hash: u32,
     slot: u16,
@@ -361,7 +361,7 @@ fn get<P: Blocks>(
             if is_plain && cell.value().len() < context.shared_bytes_min {
                 head.write(out.written(), cell.value());
             } else {
-                write_telling(store, context, request.wanted, id, head, out);
+                write_extended(store, context, request.wanted, id, head, out);
             }
             if !is_used {
                 store.keys_mut().touch(id);
@@ -370,7 +370,7 @@ fn get<P: Blocks>(
                 store.data_mut().note_shown(key.at.key, expiry_ms);
             }
         }
-        None => head.write_telling(out.written(), None, context.standing, &[]),
+        None => head.write_extended(out.written(), None, context.standing, &[]),
     }
     Ran::Answered {
         gate: planted::or(Bug::AnswerUnflushed, Lsn(0), key.lsn),
@@ -379,7 +379,7 @@ fn get<P: Blocks>(
 }
 
 /// The reply that shows a long value, or tells more than the value.
-fn write_telling<P: Blocks>(
+fn write_extended<P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
     wanted: Wanted,
@@ -388,7 +388,7 @@ fn write_telling<P: Blocks>(
     out: &mut Pieces,
 ) {
     let cell = store.keys().cell(id);
-    let told = (wanted != Wanted::Value).then(|| ExpiryTold {
+    let expiry = (wanted != Wanted::Value).then(|| KeyExpiry {
         expiry_ms: cell.expiry_ms().unwrap_or(0),
         time_ms: store.data().clock().next_ms(),
     });
@@ -398,9 +398,9 @@ fn write_telling<P: Blocks>(
     };
     match store.keys().shared_value(id) {
         Some((block, range)) if value.len() >= context.shared_bytes_min => {
-            head.share(out, told, context.standing, Arc::clone(block), range);
+            head.share(out, expiry, context.standing, Arc::clone(block), range);
         }
-        _ => head.write_telling(out.written(), told, context.standing, value),
+        _ => head.write_extended(out.written(), expiry, context.standing, value),
     }
 }
 
@@ -437,7 +437,7 @@ fn lost<P: Blocks>(
         Some(id) if request.extra == Extra::Show => {
             let mut head = context.head(status, key.version);
             head.flags = ITEM_FLAG_SHOWN;
-            write_telling(store, context, Wanted::Value, id, head, out);
+            write_extended(store, context, Wanted::Value, id, head, out);
             store.keys_mut().touch(id);
             Ran::Answered {
                 gate: key.lsn,
@@ -626,7 +626,7 @@ fn expiry_after<P: Blocks>(
 #[inline]
 fn not_past_by_store_alone(ms: u64, now_ms: u64, behind_ms: u64) -> Result<(), Refusal> {
     let wall_ms = now_ms.saturating_sub(behind_ms);
-    match behind_ms > BEHIND_MS_TOLD && (wall_ms + 1..=now_ms).contains(&ms) {
+    match behind_ms > REPORTED_BEHIND_MS && (wall_ms + 1..=now_ms).contains(&ms) {
         true => Err(Refusal::ExpiryPast {
             ms,
             now_ms,

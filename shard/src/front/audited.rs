@@ -19,7 +19,7 @@ impl Front {
     pub(crate) fn audit_login(&mut self, id: SessionId) {
         if self.audit.is_read() {
             let actor = self.actor(id);
-            self.audit.tell(actor, AuditedWhat::LoggedIn);
+            self.audit.report(actor, AuditedWhat::LoggedIn);
         }
     }
 
@@ -35,7 +35,7 @@ impl Front {
                 login,
                 ..self.actor(id)
             };
-            self.audit.tell(actor, AuditedWhat::LoginRefused(fault));
+            self.audit.report(actor, AuditedWhat::LoginRefused(fault));
         }
     }
 
@@ -43,7 +43,7 @@ impl Front {
     pub(crate) fn audit_gone(&mut self, id: SessionId) {
         if self.audit.is_read() {
             let actor = self.actor(id);
-            self.audit.tell(actor, AuditedWhat::UserGone);
+            self.audit.report(actor, AuditedWhat::UserGone);
         }
     }
 
@@ -58,7 +58,7 @@ impl Front {
             let actor = self.actor(operation.address.session);
             let prefix = key.into();
             self.audit
-                .tell(actor, AuditedWhat::KeyspaceAsked { action, prefix });
+                .report(actor, AuditedWhat::KeyspaceAsked { action, prefix });
         }
     }
 

@@ -10,7 +10,7 @@ pub(crate) struct Start {
     /// The shards that have not finished theirs.
     pub(crate) awaited: Vec<u16>,
     /// This shard has finished its own, and the others know.
-    pub(crate) has_told: bool,
+    pub(crate) has_reported: bool,
     /// Why the next record is not read, if it cannot be.
     pub(crate) trouble: Option<&'static str>,
 }
@@ -24,7 +24,7 @@ impl Start {
         Start {
             records,
             awaited: shards.collect(),
-            has_told: false,
+            has_reported: false,
             trouble: None,
         }
     }

@@ -35,7 +35,7 @@ pub struct FailoverPlan {
 
 /// The heartbeats of another node.
 #[derive(Debug)]
-struct Heard {
+struct PeerHeartbeats {
     node: u8,
     /// The newest one, and when it was read.
     number: u64,
@@ -60,7 +60,7 @@ pub struct Failover {
     shared: Vec<u16>,
     lease: Lease,
     lender: Lender,
-    heard: Vec<Heard>,
+    peers: Vec<PeerHeartbeats>,
     standings: Vec<Standing>,
     /// Since when each partition is claimed and its members are the present ones.
     since_us: Vec<u64>,
@@ -95,7 +95,7 @@ impl Failover {
             leased_from: Some(0),
             lease: Lease::new(rules),
             lender: Lender::new(now_us, rules),
-            heard: Vec::new(),
+            peers: Vec::new(),
             standings: vec![Standing::default(); PARTITIONS],
             since_us: vec![now_us; PARTITIONS],
             partitions: HoldDown::default(),
@@ -155,8 +155,8 @@ impl Failover {
     /// later plan has failover again: another node may read that plan later than this one.
     pub fn turn_off(&mut self) {
         self.leased_from = None;
-        for heard in &mut self.heard {
-            heard.named = PartitionSet::none();
+        for peer in &mut self.peers {
+            peer.named = PartitionSet::none();
         }
     }
 
@@ -203,13 +203,13 @@ impl Failover {
     }
 
     /// To be told often: at least each tenth of a grace.
-    pub fn looks(&mut self, now_us: u64) {
-        self.lender.looks(now_us);
-        for at in 0..self.heard.len() {
-            let heard = &self.heard[at];
-            let is_heard = now_us < heard.confirmed_us + self.silence_us();
-            if !is_heard || !self.grants_all(now_us, heard.node) {
-                self.heard[at].steady_us = now_us;
+    pub fn note_awake(&mut self, now_us: u64) {
+        self.lender.note_awake(now_us);
+        for at in 0..self.peers.len() {
+            let peer = &self.peers[at];
+            let is_confirmed = now_us < peer.confirmed_us + self.silence_us();
+            if !is_confirmed || !self.grants_all(now_us, peer.node) {
+                self.peers[at].steady_us = now_us;
             }
         }
     }
@@ -237,7 +237,7 @@ impl Failover {
     /// The next heartbeat to a node, which is to be sent now.
     pub fn send<'a>(&mut self, now_us: u64, node: u8, into: &'a mut Vec<u8>) -> Heartbeat<'a> {
         let number = self.lease.send(now_us, node);
-        let heard = self.heard_mut(now_us, node).number;
+        let last_read = self.peer_mut(now_us, node).number;
         let both_hold = self.shared().filter(|it| it.1.holds(node));
         let claims = both_hold.map(|(partition, placing)| Claim {
             partition,
@@ -246,7 +246,7 @@ impl Failover {
         });
         Heartbeat {
             number,
-            heard,
+            last_read,
             plan: self.plan.number,
             claims: Claims::write(into, claims),
         }
@@ -261,7 +261,7 @@ impl Failover {
             let standing = self.standings[usize::from(partition)];
             let is_mine = placing.assignment.primary == self.me;
             let is_awaited = standing.is_awaiting && !self.is_overdue(now_us, partition);
-            is_mine && standing.is_turning && is_awaited && self.hears(now_us, by)
+            is_mine && standing.is_turning && is_awaited && self.is_present(now_us, by)
         };
         match self.vouches(partition, placing) || is_coming() {
             true => u16::try_from(placing.assignment.generation).expect("14 bits"),
@@ -275,10 +275,10 @@ impl Failover {
     }
 
     /// Whether a heartbeat of a node was read within the grace.
-    fn hears(&self, now_us: u64, node: u8) -> bool {
+    fn is_present(&self, now_us: u64, node: u8) -> bool {
         let grace_us = self.plan.rules.grace_us();
-        let mut heard = self.heard.iter().filter(|it| it.node == node);
-        heard.any(|it| now_us < it.read_us + grace_us)
+        let mut peer = self.peers.iter().filter(|it| it.node == node);
+        peer.any(|it| now_us < it.read_us + grace_us)
     }
 
     /// Whether this node writes a partition, or is able to begin.
@@ -289,20 +289,20 @@ impl Failover {
 
     /// A heartbeat was read; what it is answered.
     pub fn read(&mut self, now_us: u64, from: u8, heartbeat: &Heartbeat<'_>) -> Confirm {
-        let is_heard = self.lease.is_heard(now_us, from, heartbeat.heard);
+        let is_confirmed = self.lease.is_confirmed(now_us, from, heartbeat.last_read);
         let is_leased = self
             .leased_from
             .is_some_and(|first| heartbeat.plan >= first);
-        let heard = self.heard_mut(now_us, from);
-        heard.number = heard.number.max(heartbeat.number);
-        heard.read_us = now_us;
+        let peer = self.peer_mut(now_us, from);
+        peer.number = peer.number.max(heartbeat.number);
+        peer.read_us = now_us;
         for claim in heartbeat.claims.iter() {
-            heard.sequences[usize::from(claim.partition)] = claim.sequence;
+            peer.sequences[usize::from(claim.partition)] = claim.sequence;
             if is_leased {
-                heard.named.insert(claim.partition);
+                peer.named.insert(claim.partition);
             }
         }
-        let claims = heartbeat.claims.iter().filter(|_| is_heard);
+        let claims = heartbeat.claims.iter().filter(|_| is_confirmed);
         let claims = claims.map(|it| (it.partition, u32::from(it.generation)));
         let (plan, standings) = (&self.plan, &self.standings);
         let named = |partition: u16| {
@@ -327,8 +327,8 @@ impl Failover {
         if_planted! { Bug::LeaseFromReceiving, number = self.lease.send(now_us, node) }
         self.lease.confirm(node, number, &confirm.granted);
         let sent_us = self.lease.sent_us(node, confirm.number)?;
-        let heard = self.heard_mut(now_us, node);
-        heard.confirmed_us = heard.confirmed_us.max(sent_us);
+        let peer = self.peer_mut(now_us, node);
+        peer.confirmed_us = peer.confirmed_us.max(sent_us);
         Some(sent_us)
     }
 
@@ -340,7 +340,7 @@ impl Failover {
 
     /// Another start of a node is at the other end: its numbers begin anew.
     pub fn meet(&mut self, now_us: u64, node: u8) {
-        self.heard_mut(now_us, node).number = 0;
+        self.peer_mut(now_us, node).number = 0;
     }
 
     /// The old primary of a partition has handed it to this node, in this generation.
@@ -374,10 +374,10 @@ impl Failover {
     /// meanwhile; `None` if no learner is to join.
     #[must_use]
     pub fn enters_in_us(&self, now_us: u64, node: u8) -> Option<u64> {
-        let heard = self.heard.iter().find(|it| it.node == node)?;
+        let peer = self.peers.iter().find(|it| it.node == node)?;
         let is_learner = self.written().any(|it| it.1.is_learner(node));
         let is_to_join = is_learner && !self.plan.stay_learners.contains(&node);
-        let from_us = heard.steady_us + self.members.hold_us(node);
+        let from_us = peer.steady_us + self.members.hold_us(node);
         is_to_join.then(|| from_us.saturating_sub(now_us))
     }
 
@@ -495,8 +495,8 @@ impl Failover {
     /// Whether a node has named a partition in a heartbeat that this start has read. One that never
     /// did may go by a plan without failover, and serve without a lease.
     fn goes_by_leases(&self, node: u8, partition: u16) -> bool {
-        let mut heard = self.heard.iter().filter(|it| it.node == node);
-        heard.any(|it| it.named.has(partition))
+        let mut peer = self.peers.iter().filter(|it| it.node == node);
+        peer.any(|it| it.named.has(partition))
     }
 
     /// Until when this node does not take a partition over, because its writer has just changed.
@@ -507,28 +507,28 @@ impl Failover {
 
     /// How many candidates go before this node.
     fn rank(&self, now_us: u64, lost: u8, partitions: &PartitionSet) -> u64 {
-        let goes_before = |heard: &&Heard| {
+        let goes_before = |peer: &&PeerHeartbeats| {
             let others = partitions.iter().filter(|&partition| {
-                self.plan.placings[usize::from(partition)].is_promotable(heard.node)
+                self.plan.placings[usize::from(partition)].is_promotable(peer.node)
             });
             let mut is_candidate = false;
             let mut ahead = 0i64;
             for at in others.map(usize::from) {
                 is_candidate = true;
                 let mine = low(self.standings[at].sequence);
-                ahead += i64::from(heard.sequences[at].wrapping_sub(mine).cast_signed());
+                ahead += i64::from(peer.sequences[at].wrapping_sub(mine).cast_signed());
             }
-            let is_here = self.hears(now_us, heard.node);
-            is_candidate && is_here && (ahead > 0 || ahead == 0 && heard.node < self.me)
+            let is_here = self.is_present(now_us, peer.node);
+            is_candidate && is_here && (ahead > 0 || ahead == 0 && peer.node < self.me)
         };
-        let others = self.heard.iter().filter(|heard| heard.node != lost);
+        let others = self.peers.iter().filter(|peer| peer.node != lost);
         others.filter(goes_before).count() as u64
     }
 
     /// A learner that is to join, or a joining member that is to be admitted.
     fn entry(&self, now_us: u64, is_complete: impl Fn(u8, u16) -> bool) -> Option<Wish> {
-        for heard in &self.heard {
-            let node = heard.node;
+        for peer in &self.peers {
+            let node = peer.node;
             let of = |is_of: &dyn Fn(&Placing) -> bool| -> PartitionSet {
                 let mut written = Vec::new();
                 for (partition, placing) in self.written() {
@@ -543,7 +543,7 @@ impl Failover {
             if !partitions.is_empty() {
                 return Some(Wish::Admit { node, partitions });
             }
-            let is_steady = now_us >= heard.steady_us + self.members.hold_us(node);
+            let is_steady = now_us >= peer.steady_us + self.members.hold_us(node);
             if !is_steady || self.plan.stay_learners.contains(&node) {
                 continue;
             }
@@ -565,10 +565,10 @@ impl Failover {
         self.shared().filter(|it| self.vouches(it.0, it.1))
     }
 
-    fn heard_mut(&mut self, now_us: u64, node: u8) -> &mut Heard {
-        let at = self.heard.iter().position(|heard| heard.node == node);
+    fn peer_mut(&mut self, now_us: u64, node: u8) -> &mut PeerHeartbeats {
+        let at = self.peers.iter().position(|peer| peer.node == node);
         let at = at.unwrap_or_else(|| {
-            self.heard.push(Heard {
+            self.peers.push(PeerHeartbeats {
                 node,
                 number: 0,
                 read_us: 0,
@@ -577,9 +577,9 @@ impl Failover {
                 named: PartitionSet::none(),
                 sequences: Box::new([0; PARTITIONS]),
             });
-            self.heard.len() - 1
+            self.peers.len() - 1
         });
-        &mut self.heard[at]
+        &mut self.peers[at]
     }
 }
 

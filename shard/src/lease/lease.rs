@@ -69,7 +69,7 @@ impl Lease {
 
     /// Whether a node has read a heartbeat of this one within a lease.
     #[must_use]
-    pub fn is_heard(&self, now_us: u64, node: u8, number: u64) -> bool {
+    pub fn is_confirmed(&self, now_us: u64, node: u8, number: u64) -> bool {
         let sent_us = self.sent_us(node, number);
         sent_us.is_some_and(|sent_us| now_us < sent_us + self.lease_us)
     }
@@ -146,9 +146,9 @@ mod tests {
             lease.confirm(2, number, &all());
             assert_eq!(lease.end_us(7, [2]), end_us);
         }
-        assert!(lease.is_heard(199_000 + 399_999, 2, numbers[199]));
-        assert!(!lease.is_heard(199_000 + 400_000, 2, numbers[199]));
-        assert!(!lease.is_heard(199_000, 2, numbers[0]));
-        assert!(!lease.is_heard(199_000, 3, 1));
+        assert!(lease.is_confirmed(199_000 + 399_999, 2, numbers[199]));
+        assert!(!lease.is_confirmed(199_000 + 400_000, 2, numbers[199]));
+        assert!(!lease.is_confirmed(199_000, 2, numbers[0]));
+        assert!(!lease.is_confirmed(199_000, 3, 1));
     }
 }

@@ -26,7 +26,7 @@ pub struct Lender {
     generations: Box<[u32; PARTITIONS]>,
     /// Since when it has looked without a standstill.
     awake_us: u64,
-    looked_us: u64,
+    noted_us: u64,
     /// Partitions that a swap under way takes over.
     withheld: PartitionSet,
 }
@@ -40,7 +40,7 @@ impl Lender {
             ends_us: Box::new([now_us + rules.grace_us(); PARTITIONS]),
             generations: Box::new([0; PARTITIONS]),
             awake_us: now_us,
-            looked_us: now_us,
+            noted_us: now_us,
             withheld: PartitionSet::none(),
         }
     }
@@ -51,11 +51,11 @@ impl Lender {
     }
 
     /// To be told often. A node that stood still cannot know who was silent meanwhile.
-    pub fn looks(&mut self, now_us: u64) {
-        if now_us.saturating_sub(self.looked_us) > self.grace_us / 4 {
+    pub fn note_awake(&mut self, now_us: u64) {
+        if now_us.saturating_sub(self.noted_us) > self.grace_us / 4 {
             self.awake_us = now_us;
         }
-        self.looked_us = now_us;
+        self.noted_us = now_us;
     }
 
     /// A heartbeat was read at `now_us`, of a node that has heard this one. Its claims are
@@ -203,9 +203,9 @@ mod tests {
     fn who_stood_still_blames_nobody_for_a_grace_and_what_is_taken_over_is_not_granted() {
         let mut lender = Lender::new(0, RULES);
         assert!(judge(&mut lender, 1000, (1, 5), (1, 5)));
-        lender.looks(2000);
+        lender.note_awake(2000);
         assert_eq!(lender.lost_us(7), 1000 + G);
-        lender.looks(10 * G);
+        lender.note_awake(10 * G);
         assert_eq!(lender.lost_us(7), 11 * G);
         // What was granted before is over all the same.
         assert!(lender.may_begin(10 * G, 7));

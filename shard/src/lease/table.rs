@@ -114,7 +114,7 @@ impl LeaseTable {
     }
 
     /// What a shard says of one of its partitions; [`Standing::is_turning`] is not of it.
-    pub fn tell(&self, partition: u16, standing: Standing) {
+    pub fn set_standing(&self, partition: u16, standing: Standing) {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
         let word = bit(standing.is_candidate, IS_CANDIDATE)
             | bit(standing.is_able, IS_ABLE)
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_told_nothing_serves_nothing_but_what_nobody_else_holds() {
+    fn who_was_given_nothing_serves_nothing_but_what_nobody_else_holds() {
         let table = LeaseTable::default();
         assert_eq!(table.lease_end_us(7, [2]), 0);
         assert_eq!(table.lease_end_us(7, []), u64::MAX);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_the_members_bounds_a_lease_and_words_come_back_as_they_were_told() {
+    fn the_least_of_the_members_bounds_a_lease_and_words_come_back_as_they_were_written() {
         let table = LeaseTable::default();
         table.lend(2, 7, 100);
         table.lend(3, 7, 90);
@@ -225,7 +225,7 @@ mod tests {
             is_awaiting: true,
             sequence: 1 << 40,
         };
-        table.tell(7, standing);
+        table.set_standing(7, standing);
         assert_eq!(table.standing(7, true), standing);
         let member = MemberStanding {
             plan: 12,

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_frame_that_was_least_late_tells_the_offset_and_is_forgotten_in_time() {
+    fn the_frame_that_was_least_late_gives_the_offset_and_is_forgotten_in_time() {
         let mut offset = ClockOffset::default();
         assert_eq!(offset.ahead_ms(), None);
         // Ahead by 700 ms, and each frame up to 90 ms on its way.

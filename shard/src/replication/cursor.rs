@@ -29,7 +29,7 @@ pub enum CursorStep<'a> {
         /// Where the frame should stand.
         offset: u64,
         /// What people are to be told, if it is time.
-        told: Option<Unread>,
+        report: Option<Unread>,
     },
 }
 
@@ -60,7 +60,7 @@ pub struct LogCursor<B> {
     chunk: Chunk<B>,
     has_failed: bool,
     /// What people are to be told with the next damage.
-    told: Option<Unread>,
+    report: Option<Unread>,
 }
 
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl<B: Block> Default for LogCursor<B> {
             passed: 0,
             chunk: Chunk::Missing,
             has_failed: false,
-            told: None,
+            report: None,
         }
     }
 }
@@ -158,13 +158,17 @@ impl<B: Block> LogCursor<B> {
                 }
                 NextFrame::Damaged => {
                     let (file, offset) = (segment.file, self.at.1);
-                    self.told = reads.failed(file, offset).or(self.told);
+                    self.report = reads.failed(file, offset).or(self.report);
                     self.chunk = Chunk::Missing;
                     // Other bytes may come with another read.
                     self.has_failed = !self.has_failed;
                     if !self.has_failed {
-                        let told = self.told.take();
-                        return CursorStep::Damaged { file, offset, told };
+                        let report = self.report.take();
+                        return CursorStep::Damaged {
+                            file,
+                            offset,
+                            report,
+                        };
                     }
                 }
                 NextFrame::Missing(needed) => {

@@ -119,7 +119,7 @@ impl EpochHistory {
 
     /// What a peer told; its order was checked when it was read.
     #[must_use]
-    pub fn told(epochs: &Epochs<'_>) -> Self {
+    pub fn of_peer(epochs: &Epochs<'_>) -> Self {
         EpochHistory::of(epochs.iter())
     }
 
@@ -378,7 +378,8 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_went_on_in_one_generation_without_what_it_had_told_durable_has_gone_back() {
+    fn a_source_that_went_on_in_one_generation_without_what_it_had_announced_durable_has_gone_back()
+    {
         let (a, b, next) = (epoch(1, 0, 1), epoch(1, 1, 1), epoch(2, 0, 2));
         let history =
             |entries: &[(Epoch, u64)]| EpochHistory::of(entries.iter().copied().map(entry));

@@ -85,7 +85,7 @@ impl Freshness {
     ///
     /// # Errors
     /// [`StrangeEcho`]: the source does not keep to the rule.
-    pub fn heard(&mut self, frame: u64, clock_us: u64) -> Result<(), StrangeEcho> {
+    pub fn take_echo(&mut self, frame: u64, clock_us: u64) -> Result<(), StrangeEcho> {
         let newest = self.echoes.back().map_or(0, |echo| echo.clock_us);
         if clock_us == newest {
             return Ok(());
@@ -131,7 +131,7 @@ pub struct Echoing {
     next: Option<(u64, Lsn)>,
     /// All that stood in the log when this came is in the frames before the next one.
     clock_us: u64,
-    told_us: u64,
+    echoed_us: u64,
 }
 
 impl Echoing {
@@ -159,15 +159,15 @@ impl Echoing {
     }
 
     /// What the next frame tells.
-    pub fn tell(&mut self) -> u64 {
-        self.told_us = self.clock_us;
-        self.told_us
+    pub fn echo(&mut self) -> u64 {
+        self.echoed_us = self.clock_us;
+        self.echoed_us
     }
 
     /// Whether the destination waits to hear it.
     #[must_use]
     pub fn is_news(&self) -> bool {
-        self.clock_us > self.told_us
+        self.clock_us > self.echoed_us
     }
 }
 
@@ -184,10 +184,10 @@ mod tests {
         freshness.want(200, 40_000);
         assert_eq!(freshness.due_us(200), Some(10_100));
         assert_eq!(freshness.ask(10_100), 10_100);
-        freshness.heard(7, 0).expect("nothing yet");
-        freshness.heard(8, 100).expect("asked");
-        freshness.heard(9, 100).expect("told again");
-        freshness.heard(12, 10_100).expect("asked");
+        freshness.take_echo(7, 0).expect("nothing yet");
+        freshness.take_echo(8, 100).expect("asked");
+        freshness.take_echo(9, 100).expect("told again");
+        freshness.take_echo(12, 10_100).expect("asked");
         assert_eq!(freshness.known_us(None), Some(10_100));
         assert_eq!(freshness.known_us(Some(13)), Some(10_100));
         assert_eq!(freshness.known_us(Some(12)), Some(100));
@@ -197,14 +197,16 @@ mod tests {
     #[test]
     fn an_echo_that_was_not_asked_for_or_falls_back_is_refused() {
         let mut freshness = Freshness::default();
-        assert_eq!(freshness.heard(1, 5), Err(StrangeEcho));
+        assert_eq!(freshness.take_echo(1, 5), Err(StrangeEcho));
         assert_eq!(freshness.ask(10), 10);
         assert_eq!(freshness.ask(300_000), 300_000);
-        assert_eq!(freshness.heard(2, 11), Err(StrangeEcho));
-        assert_eq!(freshness.heard(2, 300_001), Err(StrangeEcho));
-        freshness.heard(2, 300_000).expect("it may pass over one");
-        assert_eq!(freshness.heard(3, 10), Err(StrangeEcho));
-        assert_eq!(freshness.heard(3, 0), Err(StrangeEcho));
+        assert_eq!(freshness.take_echo(2, 11), Err(StrangeEcho));
+        assert_eq!(freshness.take_echo(2, 300_001), Err(StrangeEcho));
+        freshness
+            .take_echo(2, 300_000)
+            .expect("it may pass over one");
+        assert_eq!(freshness.take_echo(3, 10), Err(StrangeEcho));
+        assert_eq!(freshness.take_echo(3, 0), Err(StrangeEcho));
     }
 
     #[test]
@@ -229,7 +231,7 @@ mod tests {
         for at in 1..10_000u64 {
             let clock_us = at * 250_000;
             assert_eq!(freshness.ask(clock_us), clock_us);
-            freshness.heard(2 * at, clock_us).expect("asked");
+            freshness.take_echo(2 * at, clock_us).expect("asked");
             assert!(freshness.echoes.len() <= ECHOES_MAX);
             assert_eq!(freshness.known_us(None), Some(clock_us));
             for applied in 1..=at {
@@ -242,23 +244,23 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_told_back_when_all_that_was_there_is_shipped_however_busy_the_log() {
+    fn a_clock_is_sent_back_when_all_that_was_there_is_shipped_however_busy_the_log() {
         let mut echoing = Echoing::default();
         echoing.came(0, Lsn(1));
-        assert_eq!((echoing.is_news(), echoing.tell()), (false, 0));
-        let mut told = 0;
+        assert_eq!((echoing.is_news(), echoing.echo()), (false, 0));
+        let mut echoed = 0;
         for at in 1..100u64 {
             // The log is always one record ahead.
             echoing.came(at, Lsn(at + 1));
             echoing.shipped(Lsn(at));
             if echoing.is_news() {
-                told = echoing.tell();
-                assert!(told < at, "its record is not shipped");
+                echoed = echoing.echo();
+                assert!(echoed < at, "its record is not shipped");
             }
         }
-        assert!(told >= 97, "{told}");
+        assert!(echoed >= 97, "{echoed}");
         echoing.shipped(Lsn(1_000));
-        assert_eq!((echoing.is_news(), echoing.tell()), (true, 99));
+        assert_eq!((echoing.is_news(), echoing.echo()), (true, 99));
         assert!(!echoing.is_news());
     }
 }

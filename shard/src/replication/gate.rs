@@ -444,16 +444,16 @@ mod tests {
                 deadline_us: 1_000,
                 whom: (),
             });
-            let mut told = String::new();
+            let mut outcomes = String::new();
             let set = |_| SyncSet {
                 received: received.iter().map(|member| member.map(Lsn)),
                 is_alone,
                 min_sync,
             };
             gates.release(now_us, Lsn(10), set, |(), outcome| {
-                told = format!("{outcome:?}");
+                outcomes = format!("{outcome:?}");
             });
-            told
+            outcomes
         })
     }
 
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_looks_at_those_that_it_answers_and_at_the_next_one_of_each_queue() {
+    fn a_turn_checks_those_that_it_answers_and_the_next_one_of_each_queue() {
         let mut gates = ReplicaGates::new(10_000);
         for lsn in 1..=9_000 {
             gates.wait(Waiting {

@@ -764,10 +764,10 @@ impl<B: Block> LinkSet<B> {
                 offers_stamp,
             };
             let handovers = &self.handovers;
-            let tells_clock = |sender: &Sender| !handovers.supersede_any_of(sender);
+            let sends_clock = |sender: &Sender| !handovers.supersede_any_of(sender);
             let (reads, pace) = (&mut prefetch.reads, &mut self.pace);
             let sender = self.table.senders.get_mut(&link).expect("just seen");
-            let result = sender.ship(turn, shipped, reads, pace, tells_clock, effects);
+            let result = sender.ship(turn, shipped, reads, pace, sends_clock, effects);
             if let Err(refusal) = result {
                 self.refuse(link, refusal);
             }

@@ -484,7 +484,7 @@ impl Partition {
         journal: &mut impl Journal,
         work: &mut VecDeque<Work>,
     ) -> Result<bool, CannotGoOn> {
-        let theirs = EpochHistory::told(&begin.epochs);
+        let theirs = EpochHistory::of_peer(&begin.epochs);
         self.check_begin(link, begin, &theirs)?;
         let (under_way, complete, _) = self.state();
         let from = begin.from;

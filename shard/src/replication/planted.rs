@@ -14,7 +14,7 @@ penstock_storage::planted_bugs! {
     /// A frame whose records were dropped counts before all of its partitions are rejected.
     MarksBetweenRejections = "marks-between-rejections",
     /// A member applies what its primary may lose.
-    ApplyUntold = "apply-untold",
+    ApplyUnannounced = "apply-untold",
     /// What was received is dropped when its link ends.
     PendingForgotten = "pending-forgotten",
     /// A destination takes any later sequence, and a source leaves some out now and then.
@@ -50,7 +50,7 @@ penstock_storage::planted_bugs! {
     /// What a member has received counts for how new it is as if it were applied.
     EchoBeforeApplied = "echo-before-applied",
     /// A source does not tell that it writes a partition no more.
-    CloseUntold = "close-untold",
+    CloseUnannounced = "close-untold",
     /// An epoch does not tell which start of its node wrote it.
     StartsAlike = "starts-alike",
     /// A member follows a source that has lost what it had told durable.

@@ -17,7 +17,7 @@ const PAUSE_US_MIN: u64 = 1_000;
 const PAUSE_US_MAX: u64 = 1_000_000;
 
 /// People are told again after so many reads more.
-const TOLD_AGAIN_READS: u32 = 64;
+const REPORTED_AGAIN_READS: u32 = 64;
 
 /// Nobody has asked for a place for so long behind its pause: the next read is a first one.
 const FORGET_US: u64 = 60_000_000;
@@ -143,8 +143,8 @@ impl LinkReads {
         });
         tries.again_us = now_us + pause_us;
         let tries = tries.count;
-        let is_told = pauses.is_some_and(|pauses| pauses.is_multiple_of(TOLD_AGAIN_READS));
-        is_told.then_some(Unread {
+        let is_reported = pauses.is_some_and(|pauses| pauses.is_multiple_of(REPORTED_AGAIN_READS));
+        is_reported.then_some(Unread {
             file,
             offset,
             tries,
@@ -189,16 +189,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_that_fail_wait_longer_and_longer_and_people_are_told_seldom() {
+    fn reads_that_fail_wait_longer_and_longer_and_are_reported_seldom() {
         let mut reads = LinkReads::default();
         let place = Place::new(FileId(7), 4096, 512);
         let mut now_us = 5;
         let mut pauses = Vec::new();
-        let mut told = Vec::new();
-        for _ in 0..3 + TOLD_AGAIN_READS {
+        let mut tries = Vec::new();
+        for _ in 0..3 + REPORTED_AGAIN_READS {
             reads.begin_turn(now_us);
             assert!(!reads.is_paused(place));
-            told.extend(reads.failed(place.file, place.offset).map(|it| it.tries));
+            tries.extend(reads.failed(place.file, place.offset).map(|it| it.tries));
             let again_us = reads.again_us();
             assert_eq!(reads.is_paused(place), again_us.is_some());
             pauses.push(again_us.map_or(0, |again_us| again_us - now_us));
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(pauses[..5], [0, 0, 1_000, 2_000, 4_000]);
         assert_eq!(pauses[20..].iter().min(), Some(&PAUSE_US_MAX));
         assert_eq!(pauses.iter().max(), Some(&PAUSE_US_MAX));
-        assert_eq!(told, [3, 3 + TOLD_AGAIN_READS]);
+        assert_eq!(tries, [3, 3 + REPORTED_AGAIN_READS]);
         reads.succeeded(place.file, place.offset);
         assert!(!reads.is_paused(place) && reads.again_us().is_none());
         assert_eq!(reads.unread(place.file, place.offset), None);

@@ -207,7 +207,7 @@ impl Receiver {
         }
         self.announced = announced;
         let echo_us = marks.received;
-        if self.freshness.heard(number, echo_us) == Err(StrangeEcho) {
+        if self.freshness.take_echo(number, echo_us) == Err(StrangeEcho) {
             return refusal(
                 RefusalCode::Order,
                 format!("frame {number} tells back {echo_us}, which was not told"),
@@ -649,8 +649,8 @@ mod tests {
         };
         let mut receiver = Receiver::new(LinkId(1), 1, (0, 0), limits);
         let (mut partitions, mut work) = (Partitions::default(), VecDeque::new());
-        let told = receiver.frame(&frame, &mut partitions, &mut Noted, &mut work);
-        let refusal = told.expect_err("it is out of place");
+        let outcome = receiver.frame(&frame, &mut partitions, &mut Noted, &mut work);
+        let refusal = outcome.expect_err("it is out of place");
         assert_eq!(refusal.code, RefusalCode::Order);
         assert_eq!(refusal.text, "a source does not send CONFIRM");
     }

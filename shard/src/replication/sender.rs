@@ -65,10 +65,10 @@ pub struct Sender {
     progress: SummarizedMap<Progress>,
     cursors: Cursors,
     frames: FrameWriter,
-    tells_clock: bool,
+    sends_clock: bool,
     /// The last frame, and the record of this log, up to which the member was known to have all on
     /// its disk when that was asked for last.
-    durable_told: (u64, Lsn),
+    durable_asked: (u64, Lsn),
 }
 
 /// How far the log was shipped.
@@ -127,8 +127,8 @@ impl Sender {
                 judged: Lsn(0),
             },
             frames: FrameWriter::new(sent, window_bytes),
-            tells_clock: true,
-            durable_told: (0, Lsn(0)),
+            sends_clock: true,
+            durable_asked: (0, Lsn(0)),
         }
     }
 
@@ -169,7 +169,7 @@ impl Sender {
             return;
         };
         progress.end();
-        if_planted!(Bug::CloseUntold, return);
+        if_planted!(Bug::CloseUnannounced, return);
         let close = LinkMessage::Close(Close { partition });
         self.frames.send(time_ms, &close, out);
     }
@@ -192,7 +192,7 @@ impl Sender {
     pub fn take_durable_news(&mut self) -> bool {
         let under_way = &self.frames.under_way;
         let now = (under_way.marks().durable, under_way.durable_lsn());
-        std::mem::replace(&mut self.durable_told, now) != now
+        std::mem::replace(&mut self.durable_asked, now) != now
     }
 
     /// Up to which record of this log the member has all of each partition on its disk, of those
@@ -449,8 +449,8 @@ impl Sender {
 
     /// Whether the destination's clock is told back: what it has is as new as that, unless somebody
     /// else writes by now.
-    pub fn send_clock(&mut self, tells: bool) {
-        self.tells_clock = tells;
+    pub fn send_clock(&mut self, is_sent: bool) {
+        self.sends_clock = is_sent;
     }
 
     /// Whether records of a partition are shipped.
@@ -486,7 +486,7 @@ impl Sender {
         self.ship_live(time_ms, ring, out)?;
         self.ship_from_ring(time_ms, ring, partitions, out)?;
         self.join(time_ms, ring, out)?;
-        if self.tells_clock {
+        if self.sends_clock {
             let shipped = self.cursors.shipped();
             if self.cursors.catching_up.is_some() && self.frames.echoing.is_due(shipped) {
                 self.skipped_nothing(reach)?;
@@ -633,16 +633,16 @@ impl Sender {
             return Ok(());
         };
         let mut reached = ring.last();
-        let mut looked_at = at;
+        let mut passed = at;
         let mut sent = None;
         for (lsn, record) in ring.behind(at) {
             let number = self.frames.number();
             if sent.replace(number) != Some(number) && !self.has_window() {
-                reached = looked_at;
+                reached = passed;
                 break;
             }
             self.catch_up(time_ms, lsn, &record, true, partitions, out)?;
-            looked_at = lsn;
+            passed = lsn;
         }
         self.cursors.catching_up = Some(reached);
         self.frames.flush(time_ms, out);
@@ -744,7 +744,7 @@ fn common_position(
     partition: &Partition,
     state: &State<'_>,
 ) -> Result<Position, LinkRefusal> {
-    let theirs = EpochHistory::told(&state.epochs);
+    let theirs = EpochHistory::of_peer(&state.epochs);
     let ours = partition.history();
     let is_behind = state.complete.sequence <= partition.applied().sequence;
     match ours.fork(partition.applied(), &theirs, state.complete) {
@@ -809,23 +809,23 @@ mod tests {
     }
 
     #[test]
-    fn no_clock_is_told_back_while_another_node_may_write_what_is_shipped() {
+    fn no_clock_is_sent_back_while_another_node_may_write_what_is_shipped() {
         let mut sender = Sender::new(2, (0, 0), 4 << 20);
         let (ring, partitions) = (Ring::new(0, Lsn(0)), Partitions::default());
-        let told = |sender: &mut Sender| {
+        let echoed = |sender: &mut Sender| {
             let mut out = Vec::new();
             let durable = Lsn(0);
             let pumped = sender.pump(0, durable, &ring, &partitions, &Nowhere, &mut out);
             pumped.expect("nothing is shipped");
-            sender.frames.echoing.tell()
+            sender.frames.echoing.echo()
         };
         sender.frames.echoing.came(100, Lsn(0));
-        assert_eq!(told(&mut sender), 100);
+        assert_eq!(echoed(&mut sender), 100);
         sender.send_clock(false);
         sender.frames.echoing.came(200, Lsn(0));
-        assert_eq!(told(&mut sender), 100);
+        assert_eq!(echoed(&mut sender), 100);
         sender.send_clock(true);
-        assert_eq!(told(&mut sender), 200);
+        assert_eq!(echoed(&mut sender), 200);
     }
 
     #[test]

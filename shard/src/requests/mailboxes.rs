@@ -11,7 +11,7 @@ use penstock_storage::if_planted;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
@@ -174,7 +174,7 @@ impl Mailboxes {
     }
 
     /// Whether another shard waits to be told that its answers were taken.
-    pub(crate) fn has_untold(&self) -> bool {
+    pub(crate) fn has_unreported(&self) -> bool {
         self.all.iter().any(|mailbox| mailbox.taken_bytes > 0)
     }
 
@@ -261,8 +261,14 @@ impl Mailboxes {
     }
 
     /// Answers an item of a shard.
-    pub(crate) fn answer(&mut self, from: u16, address: ReplyAddress, told: Told, item: &Pieces) {
-        self.answer_part(from, address, told, item.len(), &mut item.reader());
+    pub(crate) fn answer(
+        &mut self,
+        from: u16,
+        address: ReplyAddress,
+        terms: AnswerTerms,
+        item: &Pieces,
+    ) {
+        self.answer_part(from, address, terms, item.len(), &mut item.reader());
     }
 
     /// Answers an item of a shard with the next bytes of what is read.
@@ -270,14 +276,14 @@ impl Mailboxes {
         &mut self,
         from: u16,
         address: ReplyAddress,
-        told: Told,
+        terms: AnswerTerms,
         bytes: usize,
         part: &mut PiecesReader<'_>,
     ) {
-        let Told {
+        let AnswerTerms {
             gate,
             retry_after_ms,
-        } = told;
+        } = terms;
         let mailbox = self.of(from);
         // Answers leave in order of execution, so one gate covers those before it.
         let last = mailbox.replies.back();
@@ -333,8 +339,8 @@ impl Mailboxes {
             if let Some((items, bytes)) = mailbox.take_replies(durable) {
                 into.push((to, Mail::Replies(ReplyMail { from, items, bytes })));
             }
-            let is_told = may_report_taken && !is_planted(Bug::ForgetTaken);
-            if is_told && mailbox.taken_bytes > self.bytes_max / 4 {
+            let is_reported = may_report_taken && !is_planted(Bug::ForgetTaken);
+            if is_reported && mailbox.taken_bytes > self.bytes_max / 4 {
                 let bytes = std::mem::take(&mut mailbox.taken_bytes);
                 into.push((to, Mail::Taken(TakenMail { from, bytes })));
             }

@@ -317,7 +317,7 @@ impl Parking {
     }
 
     /// Whether a read looks for a key.
-    pub(crate) fn looks_for(&self, cold: &Cold) -> bool {
+    pub(crate) fn has_read_for(&self, cold: &Cold) -> bool {
         self.waiting.values().any(|read| read.colds.contains(cold))
     }
 

@@ -210,10 +210,10 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         let found = kept.or_else(|| self.scan.block(file, block));
         let found = found.ok_or(Wanted::Block(file, block))?;
         let entry = found.find(at, packed).ok_or(part)?;
-        let is_told = entry.key.starts_with(self.request.prefix)
+        let is_shown = entry.key.starts_with(self.request.prefix)
             && !is_system(entry.key)
             && !self.store.data().is_expired(entry.expiry_ms);
-        match is_told && needs_part {
+        match is_shown && needs_part {
             true => Err(part),
             false => Ok(entry),
         }
@@ -281,8 +281,8 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
             },
         };
         // A client may not name the server's own keys. A node of a cluster has some.
-        let is_told =
+        let is_shown =
             |entry: &ScanEntry| entry.key.starts_with(self.request.prefix) && !is_system(entry.key);
-        Ok(entry.filter(is_told))
+        Ok(entry.filter(is_shown))
     }
 }

@@ -11,11 +11,11 @@ pub(crate) struct Peer {
     /// A network is between: the peer takes its replies when it can.
     pub(crate) is_remote: bool,
     /// The client wants `FEATURE_BEGAN`.
-    pub(crate) tells_began: bool,
+    pub(crate) wants_began: bool,
     /// The client wants `FEATURE_ALL`.
-    pub(crate) tells_all: bool,
+    pub(crate) knows_all: bool,
     /// The client wants `FEATURE_WRONG_TYPE`, or is of this process.
-    pub(crate) tells_wrong_type: bool,
+    pub(crate) knows_wrong_type: bool,
 }
 
 impl Peer {
@@ -23,16 +23,16 @@ impl Peer {
         Peer {
             medium,
             is_remote,
-            tells_began: false,
-            tells_all: false,
-            tells_wrong_type: medium == Medium::Memory,
+            wants_began: false,
+            knows_all: false,
+            knows_wrong_type: medium == Medium::Memory,
         }
     }
 
     /// The client has offered features in its HELLO.
     pub(crate) fn offers(&mut self, features: u64) {
-        self.tells_began = features & FEATURE_BEGAN != 0;
-        self.tells_all = features & FEATURE_ALL != 0;
-        self.tells_wrong_type |= features & FEATURE_WRONG_TYPE != 0;
+        self.wants_began = features & FEATURE_BEGAN != 0;
+        self.knows_all = features & FEATURE_ALL != 0;
+        self.knows_wrong_type |= features & FEATURE_WRONG_TYPE != 0;
     }
 }

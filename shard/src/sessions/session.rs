@@ -40,7 +40,7 @@ pub(crate) struct Session {
     pub(crate) arriving: Option<Arriving>,
     /// It may say nothing for so long, in microseconds; 0 is for ever.
     pub(super) idle_us_max: u64,
-    pub(crate) last_heard_us: u64,
+    pub(crate) last_received_us: u64,
     pub(super) account: Account,
     /// What admission knows of it.
     pub(crate) claim: Claim,
@@ -65,7 +65,7 @@ impl Session {
             pause: Pause::default(),
             arriving: None,
             idle_us_max: 0,
-            last_heard_us: 0,
+            last_received_us: 0,
             account: Account::default(),
             claim: Claim::default(),
             owed: HashMap::new(),
@@ -76,7 +76,7 @@ impl Session {
     pub(super) fn begin(&mut self, now_us: u64, medium: Medium, is_remote: bool) {
         self.is_open = true;
         self.peer = Peer::new(medium, is_remote);
-        self.last_heard_us = now_us;
+        self.last_received_us = now_us;
         self.receiver.set_medium(medium);
     }
 
@@ -113,7 +113,7 @@ impl Session {
             Some("too little of a frame came within partial_frame_timeout_ms")
         } else if self.access.is_late(now_us) {
             Some("it was not logged in in time")
-        } else if idle_us_max > 0 && !waits_for_us && now_us > self.last_heard_us + idle_us_max {
+        } else if idle_us_max > 0 && !waits_for_us && now_us > self.last_received_us + idle_us_max {
             Some("nothing was heard within idle_timeout_s")
         } else {
             None

@@ -2,7 +2,7 @@
 //!
 //! The kernel takes replies ahead of the peer: what it took says nothing of what has arrived. So
 //! progress is what the peer's kernel has acknowledged, which the owner of the connection is asked
-//! for ([`crate::Outbox::looks`]) while replies or requests wait.
+//! for ([`crate::Outbox::probes`]) while replies or requests wait.
 
 /// Bytes of replies that a peer must acknowledge within its time, if so many wait. The number is
 /// well below what a peer must read, because kernels acknowledge in steps.
@@ -11,7 +11,7 @@ pub(crate) const TAKEN_BYTES_MIN: u64 = 32 << 10;
 /// time divided by this number.
 const EARLY_DIVISOR: u64 = 20;
 /// How many looks are in that time.
-const LOOKS: u64 = 8;
+const MEASURES: u64 = 8;
 
 /// The progress of one peer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Taking {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     /// When it was last looked, ...
-    looked_us: u64,
+    measured_us: u64,
     /// ... when a look last found more acknowledged than the one before, and how much it was in
     /// all, ...
     moved_us: u64,
@@ -71,22 +71,22 @@ impl Taking {
     /// Whether it is time to look while something waits.
     pub(crate) fn is_check_due(&self, now_us: u64, stall_us_max: u64) -> bool {
         self.waiting
-            .is_none_or(|it| now_us >= it.looked_us + stall_us_max / LOOKS)
+            .is_none_or(|it| now_us >= it.measured_us + stall_us_max / MEASURES)
     }
 
     /// Notes a look: `unacknowledged` bytes of those that the network took are not acknowledged.
     /// `is_taken`: the network took all bytes that there were.
-    pub(crate) fn look(&mut self, now_us: u64, unacknowledged: u64, is_taken: bool) -> Pace {
+    pub(crate) fn measure(&mut self, now_us: u64, unacknowledged: u64, is_taken: bool) -> Pace {
         let acknowledged = self.given.saturating_sub(unacknowledged);
         let first = Waiting {
-            looked_us: now_us,
+            measured_us: now_us,
             moved_us: now_us,
             acknowledged,
             since_us: now_us,
             acknowledged_then: acknowledged,
         };
         let waiting = self.waiting.get_or_insert(first);
-        waiting.looked_us = now_us;
+        waiting.measured_us = now_us;
         // With nothing left to acknowledge the peer is not the one that is waited for.
         let owes_nothing = is_taken && unacknowledged == 0;
         if acknowledged > waiting.acknowledged || owes_nothing {
@@ -123,7 +123,7 @@ mod tests {
             }
             taking.is_check_due(now_us, STALL_US)
                 && taking
-                    .look(now_us, given - read, false)
+                    .measure(now_us, given - read, false)
                     .is_too_slow(STALL_US)
         })
     }
@@ -153,20 +153,20 @@ mod tests {
         let mut taking = Taking::default();
         taking.gave(1_000);
         for second in 0..20 {
-            let pace = taking.look(second * 1_000_000, 0, true);
+            let pace = taking.measure(second * 1_000_000, 0, true);
             assert!(!pace.is_too_slow(STALL_US) && !pace.is_too_slow_for_others(STALL_US));
         }
         taking.gave(1_000);
         let ended = (20..40).find(|&second| {
-            let pace = taking.look(second * 1_000_000, 1_000, true);
+            let pace = taking.measure(second * 1_000_000, 1_000, true);
             pace.is_too_slow(STALL_US)
         });
         assert_eq!(ended, Some(25), "six seconds behind the last that it took");
         let mut taking = Taking::default();
         taking.gave(1_000);
-        taking.look(0, 1_000, true);
+        taking.measure(0, 1_000, true);
         taking.rests();
-        let pace = taking.look(9_000_000, 1_000, true);
+        let pace = taking.measure(9_000_000, 1_000, true);
         assert!(!pace.is_too_slow(STALL_US), "nothing waited in between");
     }
 }

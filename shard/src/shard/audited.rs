@@ -24,7 +24,7 @@ impl<P: Blocks> Shard<P> {
             let actor = self.front.actor(id);
             self.front
                 .audit
-                .tell(actor, AuditedWhat::Denied { text, times });
+                .report(actor, AuditedWhat::Denied { text, times });
         }
     }
 }

@@ -10,7 +10,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::event::Outbox;
 use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
@@ -175,12 +175,12 @@ impl<P: Blocks> Shard<P> {
             }
             disposition => disposition,
         };
-        let told = self.execution.told(&disposition);
-        if let Some(told) = told {
+        let terms = self.execution.terms(&disposition);
+        if let Some(terms) = terms {
             self.execution
                 .stats
                 .answer_later(step.now.us, parked.came_us);
-            self.answer_detached(parked.origin, parked.address, told, &out, step.outbox);
+            self.answer_detached(parked.origin, parked.address, terms, &out, step.outbox);
         }
         let postponed = match disposition {
             Disposition::Answered(_) | Disposition::Busy | Disposition::Later => None,
@@ -215,8 +215,8 @@ impl<P: Blocks> Shard<P> {
                 .stats
                 .answer_later(step.now.us, parked.came_us);
             let out = out.into();
-            let told = Told::behind(Lsn(0));
-            self.answer_detached(parked.origin, parked.address, told, &out, step.outbox);
+            let terms = AnswerTerms::behind(Lsn(0));
+            self.answer_detached(parked.origin, parked.address, terms, &out, step.outbox);
         }
     }
 
@@ -225,18 +225,18 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         origin: Origin,
         address: ReplyAddress,
-        told: Told,
+        terms: AnswerTerms,
         item: &Pieces,
         outbox: &mut Outbox<P::Block>,
     ) {
         match origin {
-            Origin::Here => self.answer_here(address, told, item, outbox),
+            Origin::Here => self.answer_here(address, terms, item, outbox),
             Origin::Shard(from) => {
                 self.execution.stats.execute_for_other(1);
                 self.execution
                     .requests
                     .mail
-                    .answer(from, address, told, item);
+                    .answer(from, address, terms, item);
             }
         }
     }

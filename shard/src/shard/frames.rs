@@ -15,7 +15,7 @@ use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::admission::Short;
 use crate::event::Outbox;
 use crate::execution::batch_run::{Arrival, Progress, deadline_us_of};
@@ -53,8 +53,8 @@ impl<P: Blocks> Shard<P> {
         if session.pause.is_on() {
             return 0;
         }
-        session.last_heard_us = step.now.us;
-        self.front.admission.hears(&mut session.claim);
+        session.last_received_us = step.now.us;
+        self.front.admission.note_active(&mut session.claim);
         if !session.access.has_said_hello() && session.peer.medium == Medium::Wire {
             match opening(bytes) {
                 Opening::Stranger(stranger) => {
@@ -407,7 +407,7 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn answer_here(
         &mut self,
         address: ReplyAddress,
-        told: Told,
+        terms: AnswerTerms,
         item: &Pieces,
         outbox: &mut Outbox<P::Block>,
     ) {
@@ -419,9 +419,9 @@ impl<P: Blocks> Shard<P> {
         let out = &mut session.output.pieces;
         let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.peer.medium);
         reply.raw(out, &mut item.reader(), item.len());
-        let reply = reply.retry_after(told.retry_after_ms);
+        let reply = reply.retry_after(terms.retry_after_ms);
         reply.finish(out, shard, more, false);
-        self.note(address.session, told.gate, 1, outbox);
+        self.note(address.session, terms.gate, 1, outbox);
     }
 
     /// The answers of so many operations, or something else, were appended to a connection's

@@ -9,7 +9,7 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::reads::Admitted;
 use crate::execution::verbs::script::ASKED;
@@ -83,7 +83,7 @@ impl<P: Blocks> JointStep<'_, P> {
         }
         for _ in 0..ROUNDS_MAX {
             while let Some((from, message)) = self.0.execution.joint.inbox.pop_front() {
-                self.hear(step, from, message);
+                self.receive(step, from, message);
             }
             self.step_start(step);
             self.step_held(step);
@@ -124,7 +124,7 @@ impl<P: Blocks> JointStep<'_, P> {
     }
 
     /// Takes one message in.
-    fn hear(&mut self, step: &mut Step<'_, P::Block>, from: u16, message: Message) {
+    fn receive(&mut self, step: &mut Step<'_, P::Block>, from: u16, message: Message) {
         match message {
             Message::Claim(change, keys) => self.claim(from, change, keys),
             Message::Prepare(change, left) => {
@@ -252,15 +252,15 @@ impl<P: Blocks> JointStep<'_, P> {
             .0
             .execution
             .refuse_item(ASKED, &operation, status, &text, &mut out);
-        let told = self.0.execution.told(&disposition);
-        let told = told.unwrap_or(Told::behind(Lsn(0)));
+        let terms = self.0.execution.terms(&disposition);
+        let terms = terms.unwrap_or(AnswerTerms::behind(Lsn(0)));
         let (origin, address) = (parked.origin, parked.address);
         self.0
             .execution
             .stats
             .answer_later(step.now.us, parked.came_us);
         self.0
-            .answer_detached(origin, address, told, &out.into(), step.outbox);
+            .answer_detached(origin, address, terms, &out.into(), step.outbox);
     }
 
     /// Gives up what a change has claimed.

@@ -7,7 +7,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
 use crate::event::Outbox;
-use crate::logins::{Heard, Stage};
+use crate::logins::{LoginOutcome, Stage};
 use crate::mail::SessionId;
 use crate::shard::Shard;
 use crate::step::Step;
@@ -35,10 +35,16 @@ impl<P: Blocks> Shard<P> {
             _ if is_repeated => (AuthFault::Repeated, false),
             // Nobody knows from where it came.
             None => (AuthFault::Required, false),
-            Some(login) => match self.front.logins.hear(step.now.us, login, body, is_by_wire) {
-                Ok(heard) => return self.answer_login(id, header, &heard, step.outbox),
-                Err(refused) => (refused.fault, refused.is_last),
-            },
+            Some(login) => {
+                match self
+                    .front
+                    .logins
+                    .take_message(step.now.us, login, body, is_by_wire)
+                {
+                    Ok(outcome) => return self.answer_login(id, header, &outcome, step.outbox),
+                    Err(refused) => (refused.fault, refused.is_last),
+                }
+            }
         };
         self.front.audit_refused(id, asked, fault);
         self.refuse(id, Some(header), Refusal::Auth(fault), is_last, step.outbox);
@@ -48,29 +54,29 @@ impl<P: Blocks> Shard<P> {
         &mut self,
         id: SessionId,
         header: &Header,
-        heard: &Heard,
+        outcome: &LoginOutcome,
         outbox: &mut Outbox<P::Block>,
     ) {
         let hello;
-        let reply = match heard {
-            Heard::GoOn(message) => AuthReply::GoOn {
+        let reply = match outcome {
+            LoginOutcome::GoOn(message) => AuthReply::GoOn {
                 message: message.as_bytes(),
             },
-            Heard::Left => {
+            LoginOutcome::Left => {
                 // Its rights stay: what waits is judged by them, and nothing else is taken.
                 self.front.sessions.at_mut(id).access.stage = Stage::Authenticating;
                 AuthReply::GoOn { message: b"-" }
             }
-            Heard::Done(message) => {
+            LoginOutcome::Done(message) => {
                 self.front.take_rights(id);
                 self.open(id);
                 self.front.audit_login(id);
-                let told = self.execution.setup.config().hello.at(self
+                let server_hello = self.execution.setup.config().hello.at(self
                     .execution
                     .store
                     .data()
                     .time_ms());
-                hello = told.body();
+                hello = server_hello.body();
                 AuthReply::Done {
                     message: message.as_bytes(),
                     hello: &hello,

@@ -65,9 +65,9 @@ impl<P: Blocks> Shard<P> {
         let waits = self.execution.replica_waits.begun();
         let disposition = self.operation(now, &operation, &mut out);
         let has_begun_to_wait = self.execution.replica_waits.begun() > waits;
-        if let Some(told) = self.execution.told(&disposition) {
+        if let Some(terms) = self.execution.terms(&disposition) {
             let mail_to = &mut self.execution.requests.mail;
-            mail_to.answer(mail.from, request.address, told, &out);
+            mail_to.answer(mail.from, request.address, terms, &out);
             if matches!(disposition, Disposition::Answered(_))
                 && mail.is_followed(at, out.written())
             {

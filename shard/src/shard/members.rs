@@ -9,7 +9,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::version::partition_of;
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::event::Outbox;
 use crate::execution::operation::Own;
 use crate::mail::ReplyAddress;
@@ -170,8 +170,8 @@ impl<P: Blocks> Shard<P> {
             Outcome::Unknown { members } => {
                 for (address, is_change, _) in reply.answers() {
                     let out = unknown(&address, (is_change, reply.needed), members).into();
-                    let told = Told::behind(Lsn(0));
-                    self.answer_detached(reply.origin, address, told, &out, outbox);
+                    let terms = AnswerTerms::behind(Lsn(0));
+                    self.answer_detached(reply.origin, address, terms, &out, outbox);
                 }
             }
             Outcome::Reached | Outcome::ReachedAlone => {
@@ -180,8 +180,8 @@ impl<P: Blocks> Shard<P> {
                 let places: Vec<_> = reply.places().collect();
                 for (address, at) in places {
                     let level = &mut reply.item.written()[at + ITEM_LEVEL_AT];
-                    let told = AckLevel::from_code(*level).unwrap_or_default();
-                    *level = reply_level(told, is_alone, address.tells_all).code();
+                    let reached = AckLevel::from_code(*level).unwrap_or_default();
+                    *level = reply_level(reached, is_alone, address.knows_all).code();
                 }
                 self.answer_waited(&reply, outbox);
             }
@@ -215,9 +215,9 @@ impl<P: Blocks> Shard<P> {
             Origin::Shard(from) => {
                 self.execution.stats.execute_for_other(count as u64);
                 for (address, _, bytes) in reply.answers() {
-                    let told = Told::behind(Lsn(0));
+                    let terms = AnswerTerms::behind(Lsn(0));
                     let mail = &mut self.execution.requests.mail;
-                    mail.answer_part(from, address, told, bytes, &mut bytes_of);
+                    mail.answer_part(from, address, terms, bytes, &mut bytes_of);
                 }
             }
         }
@@ -225,10 +225,10 @@ impl<P: Blocks> Shard<P> {
 }
 
 /// The level that a client is told behind a wait.
-fn reply_level(level: AckLevel, is_alone: bool, tells_all: bool) -> AckLevel {
+fn reply_level(level: AckLevel, is_alone: bool, knows_all: bool) -> AckLevel {
     match level {
         AckLevel::All if is_alone => AckLevel::Disk,
-        level if tells_all => level,
+        level if knows_all => level,
         level => level.without_all(),
     }
 }
@@ -269,14 +269,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_told_the_level_that_was_reached_in_words_that_it_knows() {
+    fn a_client_is_answered_the_level_that_was_reached_in_words_that_it_knows() {
         use AckLevel::{All, Disk, Replica};
         assert_eq!(reply_level(All, false, true), All);
         assert_eq!(reply_level(All, false, false), Replica);
-        for tells_all in [false, true] {
-            assert_eq!(reply_level(All, true, tells_all), Disk);
-            assert_eq!(reply_level(Replica, false, tells_all), Replica);
-            assert_eq!(reply_level(Disk, false, tells_all), Disk);
+        for knows_all in [false, true] {
+            assert_eq!(reply_level(All, true, knows_all), Disk);
+            assert_eq!(reply_level(Replica, false, knows_all), Replica);
+            assert_eq!(reply_level(Disk, false, knows_all), Disk);
         }
     }
 }

@@ -52,8 +52,8 @@ impl<P: Blocks> Shard<P> {
 
     /// Whether replies have taken all room, and somebody waits for it.
     pub(super) fn is_short_of_room(&self) -> bool {
-        let has_untold = self.execution.requests.mail.has_untold();
-        self.front.sessions.is_short_of_room(has_untold)
+        let has_unreported = self.execution.requests.mail.has_unreported();
+        self.front.sessions.is_short_of_room(has_unreported)
     }
 
     /// What is asked and how long a value is that the answer would show now, if its key has grown

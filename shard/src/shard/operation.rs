@@ -301,8 +301,8 @@ impl<P: Blocks> Shard<P> {
             Ran::Answered { gate, status } => {
                 self.execution.stats.answer(own.asked, status);
                 let is_done = status == Status::Ok;
-                operation.tell_wrong_type(status, from, pieces);
-                if is_done && operation.address.tells_began {
+                operation.report_wrong_type(status, from, pieces);
+                if is_done && operation.address.wants_began {
                     self.execution.report_began(own, from, pieces);
                 }
                 if let Some(needed) = self.execution.needed(&leave, own, is_done) {

@@ -8,7 +8,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::execution::operation::Operation;
 use crate::execution::reads::Admitted;
 use crate::execution::reads::bytes_read;
@@ -136,11 +136,11 @@ impl<P: Blocks> Shard<P> {
         ReplyHead::new(status, item, parked.level, Version::default())
             .write_message(&mut out, &message);
         self.unreserve(&mut parked);
-        let told = Told::behind(Lsn(0));
+        let terms = AnswerTerms::behind(Lsn(0));
         self.answer_detached(
             parked.origin,
             parked.address,
-            told,
+            terms,
             &out.into(),
             step.outbox,
         );

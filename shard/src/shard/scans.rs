@@ -5,7 +5,7 @@ use penstock_net::scan::{SCAN as SCAN_VERB, ScanRequest};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::scans::{SCAN, Stepped};
 use crate::now::Now;
@@ -106,11 +106,17 @@ impl<P: Blocks> Shard<P> {
                 .execution
                 .step_of_scan(step.now, &scan, pieces.written())
             {
-                Stepped::Told(gate) => {
+                Stepped::Answered(gate) => {
                     self.execution.stats.answer_later(step.now.us, came_us);
-                    self.answer_detached(origin, address, Told::behind(gate), &pieces, step.outbox);
+                    self.answer_detached(
+                        origin,
+                        address,
+                        AnswerTerms::behind(gate),
+                        &pieces,
+                        step.outbox,
+                    );
                 }
-                Stepped::ToldBehind(needed) => {
+                Stepped::AwaitsMembers(needed) => {
                     let page = pieces.split_off(0);
                     self.page_at_members(step.now, &scan.parked, needed, page);
                 }

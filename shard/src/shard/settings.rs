@@ -8,7 +8,7 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::event::Outbox;
 use crate::execution::settings::KEYSPACE;
 use crate::keyspaces::{Change, Done, to_wire};
@@ -42,8 +42,8 @@ impl<P: Blocks> Shard<P> {
         let item = change.address.item;
         ReplyHead::new(status, item, change.level, Version::default())
             .write_message(&mut out, &message);
-        let told = Told::behind(Lsn(0));
-        self.answer_detached(change.origin, change.address, told, &out.into(), outbox);
+        let terms = AnswerTerms::behind(Lsn(0));
+        self.answer_detached(change.origin, change.address, terms, &out.into(), outbox);
     }
 
     /// A shard has logged a change; the last one, or one that cannot, lets it be answered.
@@ -52,7 +52,7 @@ impl<P: Blocks> Shard<P> {
             return;
         };
         let Done { revision, is_full } = done;
-        let told = Told::behind(Lsn(0));
+        let terms = AnswerTerms::behind(Lsn(0));
         if is_full {
             let name = KeyspaceName::new(&change.prefix);
             let message = format!(
@@ -81,6 +81,6 @@ impl<P: Blocks> Shard<P> {
         }
         end_list(&mut out, list, u32::from(is_there), false);
         head.patch(&mut out, 0);
-        self.answer_detached(change.origin, change.address, told, &out.into(), outbox);
+        self.answer_detached(change.origin, change.address, terms, &out.into(), outbox);
     }
 }

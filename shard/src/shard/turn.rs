@@ -142,7 +142,7 @@ impl<P: Blocks> Shard<P> {
         };
         self.execution
             .keyspaces
-            .look(&mut self.execution.store, &owned);
+            .check_records(&mut self.execution.store, &owned);
         let own = self
             .execution
             .keyspaces
@@ -168,7 +168,7 @@ impl<P: Blocks> Shard<P> {
         let is_short = self.is_short_of_room();
         self.front
             .sessions
-            .check_peers(step.now.us, is_short, &mut step.outbox.looks);
+            .check_peers(step.now.us, is_short, &mut step.outbox.probes);
         step.outbox
             .close
             .extend(self.front.sessions.overdue(step.now.us));

@@ -74,7 +74,7 @@ fn u32_of(value: &[u8]) -> u32 {
     u32::from_le_bytes(*value.first_chunk().expect("a u32"))
 }
 
-fn told(reply: &Reply) -> Vec<u64> {
+fn numbers(reply: &Reply) -> Vec<u64> {
     let words = reply.value.as_chunks().0.iter();
     words.map(|word| u64::from_le_bytes(*word)).collect()
 }
@@ -97,7 +97,7 @@ fn a_purchase_takes_stock_and_holds_it_or_changes_nothing() {
     let mut client = Client::with_cache();
     client.set(b"{drop}stock", &5u32.to_le_bytes());
     let bought = client.apply(&buy(1));
-    assert_eq!((bought.status, told(&bought)), (Status::Ok, vec![3]));
+    assert_eq!((bought.status, numbers(&bought)), (Status::Ok, vec![3]));
     let stock = client.get(b"{drop}stock");
     let hold = client.get(b"{drop}hold:1");
     assert_eq!(stock.version, bought.version);
@@ -114,14 +114,14 @@ fn a_purchase_takes_stock_and_holds_it_or_changes_nothing() {
     assert_eq!(client.server.log_bytes(), bytes, "a refusal logs nothing");
     assert_eq!(sold_out.status, Status::GuardFailed);
     assert_eq!((sold_out.instruction, sold_out.reason), (1, 9));
-    assert_eq!(told(&sold_out), [1], "the stock that is left");
+    assert_eq!(numbers(&sold_out), [1], "the stock that is left");
     assert_eq!(client.value(b"{drop}hold:3"), None);
     assert_eq!(client.get(b"{drop}stock").value, 1u32.to_le_bytes());
 }
 
 /// A member that is asked for this version has the change.
 #[test]
-fn an_answer_tells_the_version_of_its_change_whichever_keys_have_changed() {
+fn an_answer_has_the_version_of_its_change_whichever_keys_have_changed() {
     let mut client = Client::with_cache();
     client.set(b"{v}a", &7u64.to_le_bytes());
     client.set(b"{v}b", &7u64.to_le_bytes());
@@ -160,7 +160,7 @@ fn effects_before_a_guard_that_fails_leave_no_trace() {
         .then(a.u64(0).equals(7u64));
     let reply = client.apply(&apply);
     assert_eq!((reply.status, reply.instruction), (Status::GuardFailed, 3));
-    assert_eq!(told(&reply), [8], "a guard sees the effects before it");
+    assert_eq!(numbers(&reply), [8], "a guard sees the effects before it");
     let after = ["{d}a", "{d}b"].map(|key| client.get(key.as_bytes()).version);
     assert_eq!(before, after);
     assert_eq!(client.value(b"{d}a"), Some(7u64.to_le_bytes().to_vec()));
@@ -176,13 +176,13 @@ fn what_changes_nothing_writes_nothing() {
     let mut apply = Apply::new();
     let (a, missing) = (apply.key(b"{d}a"), apply.key(b"{d}b"));
     apply
-        .then(a.u64(0).told())
+        .then(a.u64(0).returned())
         .then(a.u64(0).changes(Arithmetic::Max, 3u64))
         .then(missing.is_absent())
         .put(missing, b"comes")
         .then(missing.delete());
     let reply = client.apply(&apply);
-    assert_eq!((reply.status, told(&reply)), (Status::Ok, vec![7, 7]));
+    assert_eq!((reply.status, numbers(&reply)), (Status::Ok, vec![7, 7]));
     assert_eq!(reply.version, version);
     assert_eq!(client.server.log_bytes(), bytes);
 }
@@ -334,7 +334,7 @@ fn random_apply(random: &mut Random, model: &[Known]) -> (Apply, Vec<usize>) {
                 &vec![random.next().to_le_bytes()[0]; 8 + random.below(600)],
             ),
             13 => apply.then(key.expire_at(random.below(2) as u64 * (FAR_MS + 5))),
-            _ => apply.then(field.told()),
+            _ => apply.then(field.returned()),
         };
     }
     (apply, numbers)
@@ -354,9 +354,9 @@ fn run_on_model(model: &[Known], numbers: &[usize], apply: &Apply) -> (Status, V
     };
     let item = Ask::Apply(apply).encode();
     let request = ApplyRequest::read(&item, VALUE_BYTES_MAX).expect("well formed");
-    let mut told = Vec::new();
-    let status = match apply::run(&request, 1, &mut keys, &mut told) {
-        Ok(()) => return (Status::Ok, told, keys),
+    let mut returned = Vec::new();
+    let status = match apply::run(&request, 1, &mut keys, &mut returned) {
+        Ok(()) => return (Status::Ok, returned, keys),
         Err(denial) => match denial.cause {
             Cause::NotFound => Status::NotFound,
             Cause::Guard { .. } => Status::GuardFailed,
@@ -383,13 +383,13 @@ fn keys_are_what_a_model_says_whether_they_are_in_memory_or_cold() {
         for _ in 0..12 {
             let parked = client.server.counters().parked;
             let (apply, numbers) = random_apply(&mut random, &model);
-            let (status, told, keys) = run_on_model(&model, &numbers, &apply);
+            let (status, returned, keys) = run_on_model(&model, &numbers, &apply);
             let reply = client.apply(&apply);
             assert_eq!(reply.status, status, "{apply:?} on {model:?}");
             cold += client.server.counters().parked - parked;
             if status == Status::Ok {
                 done += 1;
-                assert_eq!(reply.value, told, "{apply:?}");
+                assert_eq!(reply.value, returned, "{apply:?}");
             } else {
                 denied += 1;
             }
@@ -556,7 +556,7 @@ fn a_keyspace_bounds_the_values_of_its_keys_and_gives_them_its_lifetime() {
 }
 
 #[test]
-fn a_rate_lets_a_burst_through_and_tells_how_long_to_wait() {
+fn a_rate_lets_a_burst_through_and_says_how_long_to_wait() {
     let mut client = Client::with_cache();
     let rate = Rate {
         interval_us: 1_000_000,
@@ -574,7 +574,7 @@ fn a_rate_lets_a_burst_through_and_tells_how_long_to_wait() {
     }
     let early = client.apply(&apply);
     assert_eq!((early.status, early.reason), (Status::GuardFailed, 5));
-    let wait_us = told(&early)[0];
+    let wait_us = numbers(&early)[0];
     assert!((1..=1_000_000).contains(&wait_us), "{wait_us}");
     client.server.now.us += wait_us + 1_000;
     client.server.now.unix_ms += (wait_us + 1_000) / 1_000;
@@ -600,7 +600,7 @@ fn a_time_decides_when_a_sale_is_open() {
     let late = sale(1, now_ms.max(2) - 1);
     assert_eq!((late.status, late.reason), (Status::GuardFailed, 2));
     let open = sale(1, now_ms + 60_000);
-    assert_eq!((open.status, told(&open)), (Status::Ok, vec![1]));
+    assert_eq!((open.status, numbers(&open)), (Status::Ok, vec![1]));
 }
 
 #[test]
@@ -691,10 +691,13 @@ fn a_field_of_another_key_is_an_operand() {
         .then(wallet.u64(0).at_least(price.u32(0)))
         .then(wallet.u64(0).decrease(price.u32(0)));
     for left in [750, 500, 250, 0] {
-        assert_eq!(told(&client.apply(&apply)), [left]);
+        assert_eq!(numbers(&client.apply(&apply)), [left]);
     }
     let broke = client.apply(&apply);
-    assert_eq!((broke.status, told(&broke)), (Status::GuardFailed, vec![0]));
+    assert_eq!(
+        (broke.status, numbers(&broke)),
+        (Status::GuardFailed, vec![0])
+    );
     assert_eq!(u32_of(&client.get(b"{p}price").value), 250);
 }
 
@@ -754,7 +757,7 @@ fn the_last_unit_and_none_left_have_different_answers() {
     let mut client = Client::with_cache();
     client.set(b"{sale}stock", &1u32.to_le_bytes());
     let last = client.apply(&take_one(1));
-    assert_eq!((last.status, told(&last)[0]), (Status::Ok, 0));
+    assert_eq!((last.status, numbers(&last)[0]), (Status::Ok, 0));
     let none = client.apply(&take_one(2));
     assert_eq!((none.status, none.reason), (Status::GuardFailed, 2));
     assert_eq!(

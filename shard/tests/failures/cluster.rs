@@ -99,10 +99,10 @@ fn answer(server: &mut Server, id: usize) -> Status {
 fn an_empty_directory_begins_nothing_by_what_was_accepted_before_it_was_emptied() {
     let mut server = opened(Image::default(), 1, plan(12, true));
     assert_eq!(answer(&mut server, 1), Status::NotPrimary);
-    let told = server.told.concat();
+    let notices = server.notices.concat();
     assert!(
-        told.contains("accept_incomplete was in the file before this start"),
-        "{told}"
+        notices.contains("accept_incomplete was in the file before this start"),
+        "{notices}"
     );
 }
 
@@ -167,7 +167,7 @@ fn a_member_does_not_fire_and_a_node_that_writes_again_fires_once() {
 }
 
 /// Another shard tells, in a request, of a keyspace of all keys whose values have one byte.
-fn tell_of_short_values(server: &mut Server) {
+fn announce_short_values(server: &mut Server) {
     let settings = Settings {
         revision: 1 << 40,
         value_bytes_max: 1,
@@ -189,16 +189,16 @@ fn a_change_of_a_keyspace_that_no_record_has_is_not_brought_by_a_node_that_write
         assert_eq!(answer(&mut server, 1), Status::NotFound);
         server
     });
-    tell_of_short_values(&mut logs);
+    announce_short_values(&mut logs);
     logs.settle();
     // Who is replaced before it has logged the change forgets it.
-    tell_of_short_values(&mut replaced);
+    announce_short_values(&mut replaced);
     replaced.replan(plan_of_the_other(13));
     replaced.settle();
     // Who does not write waits for a record.
     waits.replan(plan_of_the_other(13));
     waits.settle();
-    tell_of_short_values(&mut waits);
+    announce_short_values(&mut waits);
     waits.settle();
     for (server, expected) in [
         (&mut logs, Status::TooLarge),
@@ -245,7 +245,7 @@ fn with_keys() -> (Server, [u64; 2]) {
 }
 
 #[test]
-fn a_scan_tells_the_partitions_that_this_node_writes_and_sends_to_the_writers_of_others() {
+fn a_scan_shows_the_partitions_that_this_node_writes_and_sends_to_the_writers_of_others() {
     let (mut server, [begin, behind]) = with_keys();
     page_from(&mut server, 2, 0);
     server.settle();
@@ -277,7 +277,7 @@ fn a_scan_tells_the_partitions_that_this_node_writes_and_sends_to_the_writers_of
 }
 
 #[test]
-fn a_step_of_a_scan_that_waits_while_another_node_takes_over_tells_nothing() {
+fn a_step_of_a_scan_that_waits_while_another_node_takes_over_shows_nothing() {
     let (mut server, [begin, _]) = with_keys();
     page_from(&mut server, 2, begin);
     server.settle();

@@ -39,11 +39,11 @@ fn run(row: &Row, way: &Way, start: Start) -> (String, Image) {
         held.does(step, start.lifetime_ms());
     }
     let mut bench = Bench::new(start);
-    let told = way.write(&mut bench, start);
+    let reply = way.write(&mut bench, start);
     let what = format!("{way:?} of {:?} on {start:?}", row.words);
     let image = bench.image();
-    assert_eq!(bench.find(), expected(&held), "{what}: {told}");
-    (told, image)
+    assert_eq!(bench.find(), expected(&held), "{what}: {reply}");
+    (reply, image)
 }
 
 #[test]
@@ -92,10 +92,10 @@ fn every_write_command_of_the_table_has_a_row() {
         .split("\\r\\n")
         .filter(|it| !it.starts_with(['*', '$']));
     for name in names.filter(|name| !name.is_empty()) {
-        let told = bench.command(&format!("COMMAND INFO {name}"));
+        let reply = bench.command(&format!("COMMAND INFO {name}"));
         // A flush is of no key, and those of hashes are rows of `members`.
-        let is_other = name.to_lowercase().starts_with("flush") || told.contains("@hash");
-        if told.contains("+write\\r\\n") && !is_other {
+        let is_other = name.to_lowercase().starts_with("flush") || reply.contains("@hash");
+        if reply.contains("+write\\r\\n") && !is_other {
             written.insert(name.to_lowercase());
         }
     }
@@ -188,10 +188,10 @@ fn a_renamed_or_copied_key_keeps_its_expiry_and_an_armed_one_keeps_its_name() {
                     let has_moved = !is_refused && words != "COPY";
                     let there = bench.command("EXISTS K");
                     assert_eq!(there == ":0\\r\\n", has_moved, "{what}");
-                    let told = bench.command(&format!("PEXPIRETIME {target}"));
+                    let expires = bench.command(&format!("PEXPIRETIME {target}"));
                     let expiry_ms = start.expiry_ms().map_or(-1, u64::cast_signed);
                     let expected = if is_refused { -2 } else { expiry_ms };
-                    assert_eq!(told, format!(":{expected}\\r\\n"), "{what}");
+                    assert_eq!(expires, format!(":{expected}\\r\\n"), "{what}");
                     if !is_refused {
                         let value = bench.command(&format!("GET {target}"));
                         assert_eq!(value, "$1\\r\\n5\\r\\n", "{what}");

@@ -3,7 +3,7 @@
 
 use penstock_net::apply::Apply;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
-use penstock_net::reply::ExpiryTold;
+use penstock_net::reply::KeyExpiry;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 use penstock_net::status::Status;
 use penstock_storage::log::SyncMethod;
@@ -53,7 +53,7 @@ impl Shop {
         (reply.status, reply.value)
     }
 
-    fn told(&mut self) -> Option<ExpiryTold> {
+    fn key_expiry(&mut self) -> Option<KeyExpiry> {
         let reply = self.ask(|b, o| b.get_with(o, b"{s}k", Wanted::Expiry));
         assert!(reply.value.is_empty() || reply.status != Status::Ok);
         reply.expiry
@@ -98,7 +98,7 @@ fn an_expired_key_is_gone_for_every_verb_and_condition() {
         .iter()
         .filter(|&&what| what == Asked::Write)
         .count();
-    assert_eq!(shop.told(), None);
+    assert_eq!(shop.key_expiry(), None);
     assert_eq!(shop.set(b"x", Present, Expiry::Never), Status::NotFound);
     assert_eq!(
         shop.ask(|b, o| b.del(o, b"{s}k", Always)).status,
@@ -126,7 +126,7 @@ fn an_expired_key_is_gone_for_every_verb_and_condition() {
     let reply = shop.update(&[step(Operation::Add, 1)], Some(&word(100)), Expiry::Keep);
     assert_eq!((reply.status, reply.value), (Status::Ok, word(101)));
     assert_eq!(
-        shop.told().unwrap().left_ms(),
+        shop.key_expiry().unwrap().left_ms(),
         None,
         "a new key keeps nothing"
     );
@@ -136,7 +136,7 @@ fn an_expired_key_is_gone_for_every_verb_and_condition() {
 fn each_verb_does_with_an_expiry_what_it_says() {
     use Condition::Always;
     let mut shop = Shop::new();
-    let left = |shop: &mut Shop| shop.told().expect("it is there").left_ms();
+    let left = |shop: &mut Shop| shop.key_expiry().expect("it is there").left_ms();
     let about = |left: Option<u64>, expected: u64| {
         let left = left.expect("it expires");
         assert!(
@@ -222,7 +222,10 @@ fn an_expiry_outlives_the_cache_and_a_start() {
         shop.server.asked.iter().filter(read).count()
     };
     let before = reads(&shop);
-    assert_eq!(shop.told().unwrap().expiry_ms, START_MS + 100 * SECOND);
+    assert_eq!(
+        shop.key_expiry().unwrap().expiry_ms,
+        START_MS + 100 * SECOND
+    );
     assert!(reads(&shop) > before, "it came from the disk");
     make_cold(&mut shop);
     shop.pass(100 * SECOND);

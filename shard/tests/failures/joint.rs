@@ -26,12 +26,12 @@ fn shards_of(seed: u64) -> u16 {
     2 + u16::try_from(seed % 3).expect("small")
 }
 
-/// Runs a node for some steps. After each step `look` may take its disks away.
+/// Runs a node for some steps. After each step `check` may take its disks away.
 fn run(
     seed: u64,
     shards: u16,
     failing: Option<(u16, usize, Failure)>,
-    mut look: impl FnMut(&Node, &History, usize),
+    mut check: impl FnMut(&Node, &History, usize),
 ) -> (Node, History) {
     let mut random = Random::new(seed * 1_000 + u64::from(shards));
     let mut node = Node::new(shards, failing);
@@ -41,7 +41,7 @@ fn run(
             history.passed(node.tick());
         }
         act(&mut node, &mut history, &mut random, 0);
-        look(&node, &history, step);
+        check(&node, &history, step);
         if node.is_fatal() {
             break;
         }

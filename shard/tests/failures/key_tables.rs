@@ -129,7 +129,7 @@ impl Shop {
 
     /// All keys with `prefix`, and their values if they are asked for.
     fn scan(&mut self, prefix: &[u8], wants_values: bool) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
-        let mut told = BTreeMap::new();
+        let mut shown = BTreeMap::new();
         let mut cursor = 0;
         loop {
             self.asked += 1;
@@ -154,24 +154,24 @@ impl Shop {
                     ScanValue::NotAsked => None,
                     ScanValue::LeftOut | ScanValue::Type(_) => panic!("all values are short"),
                 };
-                let before = told.insert(entry.key.to_vec(), value);
+                let before = shown.insert(entry.key.to_vec(), value);
                 assert!(before.is_none(), "{:?} is told twice", entry.key);
             }
             cursor = page.cursor;
             if cursor == 0 {
-                return told;
+                return shown;
             }
         }
     }
 
     /// Scans, and holds what is told against the model.
     fn judge(&mut self, prefix: &[u8], wants_values: bool, seed: u64) {
-        let told = self.scan(prefix, wants_values);
+        let shown = self.scan(prefix, wants_values);
         let of_prefix = self.model.iter().filter(|(key, _)| key.starts_with(prefix));
         let expected: BTreeMap<_, _> = of_prefix
             .map(|(key, value)| (key.clone(), wants_values.then(|| value.clone())))
             .collect();
-        assert_eq!(told, expected, "seed {seed}");
+        assert_eq!(shown, expected, "seed {seed}");
     }
 
     /// What a scan costs.
@@ -189,13 +189,16 @@ impl Shop {
     /// Checks that every file of a key table belongs to a table in use and has the length that the
     /// table tells.
     fn judge_bytes(&self) -> bool {
-        let told = self.server.key_tables();
+        let tables = self.server.key_tables();
         let files = &self.server.device.image.files;
         let files = files.iter().filter(|it| it.0.segment_of_table().is_some());
         let bytes: u64 = files.clone().map(|(_, file)| file.len() as u64).sum();
         // The device keeps one that it read when it was given up.
-        let is_same = files.count() as u64 == told.standing;
-        assert!(!is_same || bytes == told.file_bytes, "{bytes}: {told:?}");
+        let is_same = files.count() as u64 == tables.standing;
+        assert!(
+            !is_same || bytes == tables.file_bytes,
+            "{bytes}: {tables:?}"
+        );
         is_same
     }
 
@@ -222,7 +225,7 @@ fn opened(layout: Layout, image: Image, incarnation: u64) -> Server {
 }
 
 #[test]
-fn what_a_scan_tells_with_key_tables_is_what_the_model_holds_whatever_becomes_of_them() {
+fn what_a_scan_shows_with_key_tables_is_what_the_model_holds_whatever_becomes_of_them() {
     let mut sum = KeyTableCounters::default();
     let (mut rotten, mut exchanged, mut starts, mut cleaned) = (0, 0, 0, 0);
     let mut counted = 0;
@@ -400,8 +403,8 @@ fn of_the_tables_that_were_left_no_more_stay_than_there_is_memory_for() {
     shop.server.set_memory_bytes_max(usize::MAX);
     shop.server.holds_key_tables = false;
     shop.server.settle();
-    let told = shop.server.key_tables();
-    assert_eq!((told.standing, told.made), (1, 0), "{told:?}");
+    let left = shop.server.key_tables();
+    assert_eq!((left.standing, left.made), (1, 0), "{left:?}");
     assert!(shop.judge_bytes() && shop.tables().len() == 1);
     shop.judge(b"", false, 0);
 }
@@ -424,10 +427,10 @@ fn a_scan_for_the_values_of_few_keys_reads_the_parts_of_these_alone() {
     shop.cost(b"", false);
     let without = shop.cost(b"", false);
     let with_values = shop.cost(b"sale:11", true);
-    let told = shop.scan(b"sale:11", true).len() as u64;
-    assert!(told >= 3, "{told}");
+    let shown = shop.scan(b"sale:11", true).len() as u64;
+    assert!(shown >= 3, "{shown}");
     assert!(
-        with_values.part_reads <= without.part_reads + told,
+        with_values.part_reads <= without.part_reads + shown,
         "{with_values:?}"
     );
     // All values are read from their parts, and no block for them.

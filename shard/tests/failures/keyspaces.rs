@@ -122,11 +122,11 @@ impl Pair {
         let asked = self.ask(prefix, action);
         self.settle();
         let (status, value) = self.replies.remove(&asked).expect("a reply");
-        let told = match status {
+        let listed = match status {
             Status::Ok => read_keyspaces(&value).expect("keyspaces"),
             _ => Vec::new(),
         };
-        (status, told)
+        (status, listed)
     }
 
     pub fn turn(&mut self, number: usize) {
@@ -232,8 +232,8 @@ fn set(versions: u8) -> Action {
     })
 }
 
-fn prefixes(told: &[Keyspace]) -> Vec<&[u8]> {
-    told.iter().map(|keyspace| &*keyspace.prefix).collect()
+fn prefixes(listed: &[Keyspace]) -> Vec<&[u8]> {
+    listed.iter().map(|keyspace| &*keyspace.prefix).collect()
 }
 
 #[test]
@@ -254,8 +254,8 @@ fn a_change_that_meets_a_full_disk_is_indeterminate_and_comes_when_there_is_room
     let logged = pair.members[1].shard.store().keyspaces();
     let (_, in_force) = logged.of(16_383, b"abc").expect("it came");
     assert_eq!(in_force.versions, 100, "the last one counts");
-    let (status, told) = pair.keyspace(b"a", set(7));
-    assert_eq!((status, told[0].settings.versions), (Status::Ok, 7));
+    let (status, listed) = pair.keyspace(b"a", set(7));
+    assert_eq!((status, listed[0].settings.versions), (Status::Ok, 7));
 }
 
 #[test]
@@ -279,13 +279,13 @@ fn the_late_end_of_one_change_is_not_taken_for_that_of_the_next() {
     pair.settle();
     let (status, _) = pair.replies.remove(&next).expect("a reply");
     assert_eq!(status, Status::Ok);
-    let (_, told) = pair.keyspace(b"", Action::List);
-    assert_eq!(prefixes(&told), [b"a", b"b"]);
-    assert!(told[1].revision > told[0].revision, "{told:?}");
+    let (_, listed) = pair.keyspace(b"", Action::List);
+    assert_eq!(prefixes(&listed), [b"a", b"b"]);
+    assert!(listed[1].revision > listed[0].revision, "{listed:?}");
 }
 
 #[test]
-fn what_is_told_of_keyspaces_is_durable() {
+fn what_is_answered_of_keyspaces_is_durable() {
     let mut pair = Pair::with_a_full_one();
     pair.make_room(1);
     pair.settle();
@@ -299,8 +299,8 @@ fn what_is_told_of_keyspaces_is_durable() {
     );
     pair.settle();
     assert_eq!(pair.replies[&made].0, Status::Ok);
-    let (_, told) = pair.keyspace(b"", Action::List);
-    assert_eq!(prefixes(&told), [b"a"]);
+    let (_, listed) = pair.keyspace(b"", Action::List);
+    assert_eq!(prefixes(&listed), [b"a"]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::seed::{Seed, seeds};
 
 /// What is refused before its end, and how long the table is not read, in microseconds.
 const MARGIN_US: u64 = 5_000;
-const LOOK_US: u64 = 10_000;
+const CHECK_US: u64 = 10_000;
 
 /// What came of all runs.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ impl Run {
             }
         }
         let (now_us, end_us) = (self.now_us(), self.end_us(&self.sync()));
-        let is_calm = now_us > self.calm_us + 2 * LOOK_US;
+        let is_calm = now_us > self.calm_us + 2 * CHECK_US;
         let has_lease = now_us > 1 + G && end_us > now_us + 2 * MARGIN_US;
         if is_calm && self.is_mine() && (has_lease || !self.plan.is_leased) {
             self.ids += 1;

@@ -613,28 +613,28 @@ pub fn pair(membership: Membership) -> Pair {
 }
 
 #[test]
-fn a_shard_tells_who_may_be_promoted_who_is_able_to_write_and_how_far_it_is() {
+fn a_shard_publishes_who_may_be_promoted_who_is_able_to_write_and_how_far_it_is() {
     let mut pair = pair(SYNC);
     let [writer, member] = &pair.nodes;
     assert!(writer.standing().is_able && !writer.standing().is_candidate);
     assert!(writer.standing().sequence > 0);
     assert!(!member.standing().is_able && !member.standing().is_candidate);
-    assert_eq!(writer.member(2), told(1, false, false));
+    assert_eq!(writer.member(2), standing(1, false, false));
     pair.link();
     pair.settle();
     let [writer, member] = &pair.nodes;
     assert!(member.standing().is_candidate && !member.standing().is_able);
     assert_eq!(member.standing().sequence, writer.standing().sequence);
-    assert_eq!(writer.member(2), told(1, true, true));
+    assert_eq!(writer.member(2), standing(1, true, true));
     pair.unlink();
     pair.settle();
     let [writer, member] = &pair.nodes;
     assert!(member.standing().is_candidate, "it has what it has");
-    assert_eq!(writer.member(2), told(1, false, true));
+    assert_eq!(writer.member(2), standing(1, false, true));
 }
 
 #[test]
-fn a_shard_tells_what_it_waits_for_to_be_handed_over() {
+fn a_shard_publishes_what_it_waits_for_to_be_handed_over() {
     let mut pair = pair(SYNC);
     pair.link();
     pair.settle();
@@ -687,7 +687,7 @@ fn who_lends_what_it_serves_to_the_next_primary_goes_on_serving() {
     assert_eq!(counters.leases.lapses, 0);
 }
 
-fn told(plan: u64, has_joined: bool, is_proven: bool) -> MemberStanding {
+fn standing(plan: u64, has_joined: bool, is_proven: bool) -> MemberStanding {
     MemberStanding {
         plan,
         has_joined,
@@ -700,7 +700,7 @@ fn a_learner_that_has_joined_is_proven_by_what_it_receives_behind_the_plan_that_
     let mut pair = pair(LEARNER);
     pair.link();
     pair.settle();
-    assert_eq!(pair.nodes[0].member(2), told(1, true, false));
+    assert_eq!(pair.nodes[0].member(2), standing(1, true, false));
     // It does not hear of what is written last, and comes to count.
     pair.unlink();
     pair.nodes[0].set_and_leave(AckLevel::Disk);
@@ -708,10 +708,10 @@ fn a_learner_that_has_joined_is_proven_by_what_it_receives_behind_the_plan_that_
         node.replan(plan(2, 4, 1, &[(2, SYNC)]));
     }
     pair.settle();
-    assert_eq!(pair.nodes[0].member(2), told(2, false, false));
+    assert_eq!(pair.nodes[0].member(2), standing(2, false, false));
     pair.link();
     pair.settle();
-    assert_eq!(pair.nodes[0].member(2), told(2, true, true));
+    assert_eq!(pair.nodes[0].member(2), standing(2, true, true));
 }
 
 #[test]
@@ -722,7 +722,7 @@ fn who_cannot_begin_is_not_vouched_for() {
     node.replan(plan(2, 5, 2, &[(1, SYNC)]));
     node.server.settle();
     assert!(!node.standing().is_able);
-    assert!(node.server.told.concat().contains("not begun"));
+    assert!(node.server.notices.concat().contains("not begun"));
 }
 
 /// Another node asks for the partition in a generation, and is granted it.
@@ -734,11 +734,11 @@ pub fn lends_to(node: &mut Node, from: u8, generation: u16) {
         generation,
         sequence: 0,
     };
-    let heard = node.decider.send(now_us, from, &mut Vec::new()).number;
+    let last_read = node.decider.send(now_us, from, &mut Vec::new()).number;
     let mut bytes = Vec::new();
     let heartbeat = Heartbeat {
         number: 1,
-        heard,
+        last_read,
         plan: 9,
         claims: Claims::write(&mut bytes, [claim]),
     };
@@ -843,7 +843,7 @@ fn a_write_that_is_older_than_the_begin_of_its_node_is_executed_and_says_so() {
     node.decider.publish(&node.table);
     node.server.now.us = 1 + G;
     let began_ms = node.server.now.unix_ms;
-    let mut told = |time_ms: u64, level: AckLevel, value: &[u8]| {
+    let mut set_at = |time_ms: u64, level: AckLevel, value: &[u8]| {
         node.ids += 1;
         node.server.send_at(level, node.ids, |batch, out| {
             batch.token(Token::new(time_ms, [7; 10]));
@@ -855,18 +855,18 @@ fn a_write_that_is_older_than_the_begin_of_its_node_is_executed_and_says_so() {
     };
     let disk = AckLevel::Disk;
     let old_ms = began_ms - 1;
-    assert_eq!(told(old_ms, disk, b"a"), (Status::Ok, false, true));
+    assert_eq!(set_at(old_ms, disk, b"a"), (Status::Ok, false, true));
     assert_eq!(
-        told(old_ms, disk, b"a"),
+        set_at(old_ms, disk, b"a"),
         (Status::Ok, true, false),
         "its answer again"
     );
     assert_eq!(
-        told(old_ms, disk, b"b"),
+        set_at(old_ms, disk, b"b"),
         (Status::TokenReused, false, false)
     );
     assert_eq!(
-        told(began_ms + 10_000, disk, b"c"),
+        set_at(began_ms + 10_000, disk, b"c"),
         (Status::Ok, false, false)
     );
     // Nothing is asked of what has no token.

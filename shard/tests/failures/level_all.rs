@@ -29,7 +29,7 @@ fn of(number: u64, generation: u32, members: &[(u8, Membership)]) -> Plan {
 }
 
 /// What a reply says: status and level.
-fn told(node: &Node, id: usize) -> Option<(Status, AckLevel)> {
+fn answer(node: &Node, id: usize) -> Option<(Status, AckLevel)> {
     let reply = node.server.replies.get(&id)?;
     Some((reply.status, reply.level))
 }
@@ -49,14 +49,18 @@ pub fn linked() -> Pair {
 }
 
 #[test]
-fn level_all_waits_for_the_member_and_a_client_that_does_not_know_it_is_told_replica() {
+fn level_all_waits_for_the_member_and_a_client_that_does_not_know_it_is_answered_replica() {
     let mut pair = linked();
     let id = pair.nodes[0].set_and_leave(AckLevel::All);
     pair.nodes[0].server.settle();
-    assert_eq!(told(&pair.nodes[0], id), None, "the disk here has it alone");
+    assert_eq!(
+        answer(&pair.nodes[0], id),
+        None,
+        "the disk here has it alone"
+    );
     pair.settle();
     assert_eq!(
-        told(&pair.nodes[0], id),
+        answer(&pair.nodes[0], id),
         Some((Status::Ok, AckLevel::Replica))
     );
     assert_eq!(all_is_disk(&pair.nodes[0]), 0);
@@ -129,10 +133,10 @@ fn a_write_at_level_all_takes_one_frame_each_way_beside_the_flush_and_no_flush_o
     assert!(pair.nodes[1].server.device.under_way().is_empty());
     assert_eq!(carry(&mut pair, 1), 1);
     turn(&mut pair.nodes[0]);
-    assert_eq!(told(&pair.nodes[0], id), None, "not on the disk here");
+    assert_eq!(answer(&pair.nodes[0], id), None, "not on the disk here");
     pair.nodes[0].server.end(0);
     let may_wait = turn(&mut pair.nodes[0]);
-    assert!(told(&pair.nodes[0], id).is_some());
+    assert!(answer(&pair.nodes[0], id).is_some());
     assert!(!may_wait, "a reply is to leave");
 
     // What the member applies nobody waits for, so its loop goes on meanwhile.
@@ -165,10 +169,10 @@ fn a_page_of_what_was_written_at_level_all_waits_like_a_get_and_ends_with_its_pa
     server.settle();
     scan(server, AckLevel::All, page, b"");
     server.settle();
-    assert_eq!(told(&pair.nodes[0], page), None);
+    assert_eq!(answer(&pair.nodes[0], page), None);
     pair.settle();
     let replica = Some((Status::Ok, AckLevel::Replica));
-    assert_eq!(told(&pair.nodes[0], page), replica);
+    assert_eq!(answer(&pair.nodes[0], page), replica);
     let reply = &pair.nodes[0].server.replies[&page];
     let shown = ScanPage::read(&reply.value).expect("a page");
     assert_eq!(shown.entries().count(), 1);
@@ -186,13 +190,13 @@ fn a_read_of_what_was_written_at_level_all_waits_like_the_write() {
     server.send_at(AckLevel::All, read, |batch, out| batch.get(out, &key(0)));
     server.settle();
     assert_eq!(
-        told(&pair.nodes[0], write),
+        answer(&pair.nodes[0], write),
         Some((Status::Ok, AckLevel::Disk))
     );
-    assert_eq!(told(&pair.nodes[0], read), None);
+    assert_eq!(answer(&pair.nodes[0], read), None);
     pair.settle();
     let replica = Some((Status::Ok, AckLevel::Replica));
-    assert_eq!(told(&pair.nodes[0], read), replica);
+    assert_eq!(answer(&pair.nodes[0], read), replica);
 }
 
 #[test]
@@ -202,16 +206,16 @@ fn what_waits_ends_at_the_disk_by_the_plan_that_empties_the_set_and_not_before()
     node.lends(3);
     let ids = [(); 2].map(|()| node.set_and_leave(AckLevel::All));
     node.server.settle();
-    assert_eq!(ids.map(|id| told(&node, id)), [None; 2]);
+    assert_eq!(ids.map(|id| answer(&node, id)), [None; 2]);
     // The set shrinks, and the rest of it is waited for.
     node.replan(of(2, 4, &[(2, SYNC), (3, LEARNER)]));
     node.lends(2);
     node.server.settle();
-    assert_eq!(ids.map(|id| told(&node, id)), [None; 2]);
+    assert_eq!(ids.map(|id| answer(&node, id)), [None; 2]);
     node.replan(of(3, 4, &[(2, LEARNER), (3, LEARNER)]));
     node.server.settle();
     let disk = Some((Status::Ok, AckLevel::Disk));
-    assert_eq!(ids.map(|id| told(&node, id)), [disk; 2]);
+    assert_eq!(ids.map(|id| answer(&node, id)), [disk; 2]);
     assert_eq!(node.set(AckLevel::All), Status::Ok);
     assert_eq!(all_is_disk(&node), 3);
     assert_eq!(node.set(AckLevel::Replica), Status::NoReplicas);
@@ -225,11 +229,11 @@ fn what_waits_ends_at_the_disk_by_the_plan_that_empties_the_set_and_not_before()
     let begun = node.set_and_leave(AckLevel::All);
     node.server.settle();
     let unknown = Some((Status::NoReplicas, AckLevel::None));
-    assert!([None, unknown].contains(&told(&node, id)));
-    assert_eq!(told(&node, begun), None);
+    assert!([None, unknown].contains(&answer(&node, id)));
+    assert_eq!(answer(&node, begun), None);
     node.server.now.us += 1_000_000;
     node.server.settle();
-    assert_eq!([id, begun].map(|id| told(&node, id)), [unknown; 2]);
+    assert_eq!([id, begun].map(|id| answer(&node, id)), [unknown; 2]);
     assert_eq!(all_is_disk(&node), 3);
 }
 
@@ -246,7 +250,7 @@ fn level_all_is_never_below_min_sync() {
     node.server.settle();
     node.replan(by_min_sync(3, &[(2, LEARNER)]));
     node.server.settle();
-    assert_eq!(told(&node, id), None);
+    assert_eq!(answer(&node, id), None);
     let refused = node.set_and_leave(AckLevel::All);
     node.server.settle();
     let reply = &node.server.replies[&refused];
@@ -259,7 +263,7 @@ fn level_all_is_never_below_min_sync() {
     node.server.now.us += 1_000_000;
     node.server.settle();
     let unknown = Some((Status::NoReplicas, AckLevel::None));
-    assert_eq!(told(&node, id), unknown);
+    assert_eq!(answer(&node, id), unknown);
     assert_eq!(node.set(AckLevel::Disk), Status::Ok);
 }
 
@@ -270,7 +274,7 @@ fn what_waits_at_level_all_is_unknown_when_its_time_is_over_or_another_node_writ
         pair.unlink();
         let id = pair.nodes[0].set_and_leave(AckLevel::All);
         pair.settle();
-        assert_eq!(told(&pair.nodes[0], id), None);
+        assert_eq!(answer(&pair.nodes[0], id), None);
         if is_deposed {
             let next = plan(2, 5, 2, &[(1, LEARNER)]);
             pair.nodes.iter_mut().for_each(|it| it.replan(next.clone()));
@@ -280,7 +284,7 @@ fn what_waits_at_level_all_is_unknown_when_its_time_is_over_or_another_node_writ
         pair.nodes[0].server.now.us += 1_000_000;
         pair.settle();
         let unknown = Some((Status::NoReplicas, AckLevel::None));
-        assert_eq!(told(&pair.nodes[0], id), unknown);
+        assert_eq!(answer(&pair.nodes[0], id), unknown);
     }
 }
 
@@ -307,7 +311,7 @@ fn send_changes(server: &mut Server, level: AckLevel, id: usize, count: usize) {
 }
 
 #[test]
-fn the_answers_of_a_run_wait_together_and_each_is_told_its_own_version() {
+fn the_answers_of_a_run_wait_together_and_each_is_answered_its_own_version() {
     let mut pair = linked();
     let first = pair.nodes[0].set_and_leave(AckLevel::Disk);
     pair.settle();

@@ -252,7 +252,7 @@ fn get() -> Vec<u8> {
 }
 
 #[test]
-fn before_a_login_hello_tells_no_place_and_no_id_and_the_login_brings_them() {
+fn before_a_login_hello_names_no_place_and_no_id_and_the_login_brings_them() {
     let mut node = Node::new(Some(users(&[7])));
     for (transport, methods) in [
         (plain("127.0.0.1"), AUTH_SCRAM),
@@ -268,13 +268,16 @@ fn before_a_login_hello_tells_no_place_and_no_id_and_the_login_brings_them() {
         let binding = transport.channel_binding;
         let id = node.connect(transport);
         let answer = node.ask(id, &hello()).remove(0);
-        let told = ServerHello::read(&answer.body).expect("a HELLO");
-        assert_eq!(told.auth_methods, methods);
-        assert_ne!(told.nonce, [0; 32]);
+        let server_hello = ServerHello::read(&answer.body).expect("a HELLO");
+        assert_eq!(server_hello.auth_methods, methods);
+        assert_ne!(server_hello.nonce, [0; 32]);
         assert_eq!(answer.header.slot_or_shard, 0);
-        assert_eq!((told.cluster_id, told.node_id), ([0; 16], [0; 16]));
-        assert_eq!((told.incarnation, told.shard_count), (0, 0));
-        assert!(told.slots.is_empty() && told.placement.is_none());
+        assert_eq!(
+            (server_hello.cluster_id, server_hello.node_id),
+            ([0; 16], [0; 16])
+        );
+        assert_eq!((server_hello.incarnation, server_hello.shard_count), (0, 0));
+        assert!(server_hello.slots.is_empty() && server_hello.placement.is_none());
         let opened = node.log_in(id, "ann/till-7", key(7), binding);
         let opened = opened.expect("she knows the key");
         assert_eq!((opened.node_id, opened.slots.len()), ([2; 16], 1));
@@ -341,7 +344,7 @@ fn a_login_before_hello_is_refused_like_anything_else_and_a_second_one_by_its_na
 }
 
 #[test]
-fn a_frame_before_a_login_is_short_and_one_behind_it_as_long_as_hello_told() {
+fn a_frame_before_a_login_is_short_and_one_behind_it_as_long_as_hello_said() {
     let mut node = Node::new(Some(users(&[7])));
     let id = node.greeted(plain("127.0.0.1"));
     let ping = |bytes: usize| {
@@ -453,10 +456,10 @@ fn failures_at_all_shards_of_a_node_count_together_and_each_once() {
         let node = &mut shards[at];
         node.shard.step(node.now, Event::TurnEnds, &mut node.outbox);
         let mail: Vec<_> = node.outbox.mail.drain(..).collect();
-        let mut told: Vec<_> = mail.iter().map(|(to, _)| usize::from(*to)).collect();
-        told.push(at);
-        told.sort_unstable();
-        assert_eq!(told, [0, 1, 2], "each other one once");
+        let mut notified: Vec<_> = mail.iter().map(|(to, _)| usize::from(*to)).collect();
+        notified.push(at);
+        notified.sort_unstable();
+        assert_eq!(notified, [0, 1, 2], "each other one once");
         for (to, mail) in mail {
             let node = &mut shards[usize::from(to)];
             node.shard
@@ -576,8 +579,11 @@ fn without_users_hello_opens_a_connection_and_a_login_is_refused_by_its_name() {
     let mut node = Node::new(None);
     let id = node.connect(plain("10.0.0.1"));
     let answer = node.ask(id, &hello()).remove(0);
-    let told = ServerHello::read(&answer.body).expect("a HELLO");
-    assert_eq!((told.auth_methods, told.nonce), (AUTH_NONE, [0; 32]));
+    let server_hello = ServerHello::read(&answer.body).expect("a HELLO");
+    assert_eq!(
+        (server_hello.auth_methods, server_hello.nonce),
+        (AUTH_NONE, [0; 32])
+    );
     assert_eq!(node.gets(id), Status::Ok);
     let refused = node
         .log_in(id, "ann/till-7", key(7), None)

@@ -32,7 +32,7 @@ fn opened(cache_bytes: usize, image: Image, incarnation: u64) -> Server {
 }
 
 /// The reply of HGETALL, as RESP2 has it.
-fn told(fields: &[(String, String)]) -> String {
+fn reply_of(fields: &[(String, String)]) -> String {
     let line = |text: &String| format!("${}\\r\\n{text}\\r\\n", text.len());
     let lines: String = fields
         .iter()
@@ -123,14 +123,14 @@ fn hashes_are_what_a_model_says_over_evictions_and_starts() {
                 }
                 _ => {
                     let fields = model.get(&number).cloned().unwrap_or_default();
-                    assert_eq!(peer.ask(&format!("HGETALL {key}")), told(&fields));
+                    assert_eq!(peer.ask(&format!("HGETALL {key}")), reply_of(&fields));
                 }
             }
         }
         for number in 0..KEYS {
             let fields = model.get(&number).cloned().unwrap_or_default();
             if !strings.contains_key(&number) {
-                assert_eq!(peer.ask(&format!("HGETALL k{number}")), told(&fields));
+                assert_eq!(peer.ask(&format!("HGETALL k{number}")), reply_of(&fields));
             }
         }
     }

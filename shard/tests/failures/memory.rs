@@ -159,7 +159,7 @@ fn a_reader_that_takes_nothing_holds_old_versions_of_a_large_value_within_its_bo
 }
 
 #[test]
-fn operations_that_wait_for_reads_are_bounded_by_their_bytes_and_the_rest_is_told_so() {
+fn operations_that_wait_for_reads_are_bounded_by_their_bytes_and_the_rest_is_refused_by_name() {
     let mut server = open(Budget::of_cache(0));
     server.set(0, b"cold", b"value");
     server.settle();
@@ -180,19 +180,19 @@ fn operations_that_wait_for_reads_are_bounded_by_their_bytes_and_the_rest_is_tol
     // The refusals fill the output, so the last ones are looked at when there is room again.
     assert!(taken >= fit && busy >= 10, "{taken} and {busy}");
     assert_eq!(taken + busy, 2 * fit);
-    let told = server
+    let refusal = server
         .replies
         .values()
         .find(|reply| reply.status == Status::Busy);
-    let message = String::from_utf8_lossy(&told.expect("counted").value).into_owned();
+    let message = String::from_utf8_lossy(&refusal.expect("counted").value).into_owned();
     assert!(message.contains("262144 bytes"), "{message}");
-    assert_eq!(server.told_ms_max, 1, "nothing has waited yet");
+    assert_eq!(server.wait_ms_max, 1, "nothing has waited yet");
 }
 
 #[test]
-fn busy_tells_how_long_the_operations_before_have_waited() {
+fn busy_says_how_long_the_operations_before_have_waited() {
     let large = vec![7; 2_000];
-    for (waited_us, told_ms) in [(30_000, 30), (30_001, 31), (5_000_000, 1000)] {
+    for (waited_us, wait_ms) in [(30_000, 30), (30_001, 31), (5_000_000, 1000)] {
         let mut server = open(Budget::of_cache(0));
         server.set(0, b"cold", b"");
         server.settle();
@@ -207,7 +207,7 @@ fn busy_tells_how_long_the_operations_before_have_waited() {
         server.settle();
         let last = &server.replies[&49];
         assert_eq!(last.status, Status::Busy);
-        assert_eq!(server.told_ms_max, told_ms, "{waited_us} us");
+        assert_eq!(server.wait_ms_max, wait_ms, "{waited_us} us");
     }
 }
 

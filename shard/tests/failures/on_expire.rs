@@ -402,7 +402,7 @@ fn cleaning_carries_effects_along() {
 }
 
 #[test]
-fn a_key_whose_effects_cannot_run_ends_all_the_same_and_is_told() {
+fn a_key_whose_effects_cannot_run_ends_all_the_same_and_is_reported() {
     let mut shop = Shop::with_stock(10);
     let hold = shop.hold(1);
     shop.ask(|b, o| b.del(o, STOCK, Condition::Always));
@@ -527,7 +527,7 @@ impl Shop {
     }
 
     /// Nothing is lost and nothing comes twice, whenever somebody looks.
-    fn judge(&mut self, told_of: &str) {
+    fn judge(&mut self, about: &str) {
         let number = |value: Option<Vec<u8>>| {
             value.map_or(0, |it| {
                 u32::from_le_bytes(*it.first_chunk().expect("a number"))
@@ -539,11 +539,11 @@ impl Shop {
             let (stock, sold) = (number(self.get(STOCK)), number(self.get(SOLD)));
             // Otherwise a hold has expired between two looks.
             if before == (stock, sold) {
-                assert_eq!(stock + held + sold, ALL, "{told_of}: {stock} {held} {sold}");
+                assert_eq!(stock + held + sold, ALL, "{about}: {stock} {held} {sold}");
                 return;
             }
         }
-        panic!("{told_of}: holds expire for ever");
+        panic!("{about}: holds expire for ever");
     }
 }
 
@@ -733,14 +733,14 @@ fn two_keys_that_end_together_and_add_to_each_other_lose_both_additions() {
         (shop.get(&hold_key(1)), shop.get(&hold_key(2))),
         (None, None)
     );
-    let told = &shop.server.failed_effects;
-    let has = |why: &str| told.iter().filter(|it| it.ends_with(why)).count();
+    let failed = &shop.server.failed_effects;
+    let has = |why: &str| failed.iter().filter(|it| it.ends_with(why)).count();
     assert_eq!(
         has("armed keys that expired wait for each other"),
         1,
-        "{told:?}"
+        "{failed:?}"
     );
-    assert_eq!(has("effect 0: its key has no value"), 1, "{told:?}");
+    assert_eq!(has("effect 0: its key has no value"), 1, "{failed:?}");
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn keys_of_the_server_are_refused() {
 }
 
 #[test]
-fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
+fn a_scan_shows_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
     let mut shop = Shop::new();
     for prefix in [&b""[..], b"price:"] {
         assert_eq!(
@@ -242,7 +242,7 @@ fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
     shop.ask(|b, o| b.del(o, b"price:2", Condition::Always));
     for _ in 0..3 {
         assert_eq!(shop.history(b"price:1", 0, 9).versions.len(), 3);
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         let mut cursor = 0;
         loop {
             let mut item = Vec::new();
@@ -257,7 +257,7 @@ fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
             request.write(&mut item);
             let reply = shop.ask(|b, o| b.raw(o, &item));
             let page = ScanPage::read(&reply.value).expect("a page");
-            told.extend(
+            shown.extend(
                 page.entries()
                     .map(|entry| (entry.key.to_vec(), entry.value))
                     .map(|(key, value)| (key, format!("{value:?}"))),
@@ -267,10 +267,10 @@ fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
                 break;
             }
         }
-        told.sort();
+        shown.sort();
         let value = format!("{:?}", ScanValue::Bytes(b"3"));
         assert_eq!(
-            told,
+            shown,
             [
                 (b"other".to_vec(), value.clone()),
                 (b"price:1".to_vec(), value)
@@ -281,7 +281,7 @@ fn a_scan_tells_keys_as_they_are_and_nothing_of_the_past_or_of_the_server() {
 }
 
 #[test]
-fn a_start_behind_a_snapshot_knows_the_past_that_the_log_tells() {
+fn a_start_behind_a_snapshot_knows_the_past_that_the_log_records() {
     let mut shop = Shop::with_snapshots(1);
     let set = |shop: &mut Shop, key: &[u8], value: &[u8]| {
         let reply = shop.set(key, value, Expiry::Never);
@@ -327,20 +327,20 @@ fn a_start_behind_a_snapshot_knows_the_past_that_the_log_tells() {
         for _ in 0..10 {
             shop.pass(1);
         }
-        let mut told = |key: &[u8]| -> Vec<Version> {
+        let mut versions_of = |key: &[u8]| -> Vec<Version> {
             let versions = shop.history(key, 0, 30).versions;
             versions.iter().rev().map(|kept| kept.version).collect()
         };
         // The history of all but this began anew with the last change of settings.
-        assert_eq!(told(b"price:3"), early[2]);
+        assert_eq!(versions_of(b"price:3"), early[2]);
         for key in [0, 1, 3] {
             let key_name = format!("price:{}", key + 1);
             let newest = early[key].last().copied();
-            assert_eq!(told(key_name.as_bytes()).last().copied(), newest);
-            assert_eq!(told(key_name.as_bytes()).len(), 1);
+            assert_eq!(versions_of(key_name.as_bytes()).last().copied(), newest);
+            assert_eq!(versions_of(key_name.as_bytes()).len(), 1);
         }
-        assert_eq!(told(b"less:1").len(), 3);
-        assert_eq!(told(b"time:1").len(), 1, "its time had ended");
+        assert_eq!(versions_of(b"less:1").len(), 3);
+        assert_eq!(versions_of(b"time:1").len(), 1, "its time had ended");
         let reply = shop.get_at(b"drop:1", At::TimeMs(START_MS));
         assert_eq!(reply.status, Status::NotKept, "{}", text(&reply));
         assert_eq!(shop.get(b"drop:1").value, [5]);
@@ -350,22 +350,22 @@ fn a_start_behind_a_snapshot_knows_the_past_that_the_log_tells() {
 #[test]
 fn what_stood_there_before_versions_were_kept_is_found_behind_a_snapshot() {
     let mut shop = Shop::with_snapshots(1);
-    let mut told = Vec::new();
+    let mut shown = Vec::new();
     for key in [b"k1", b"k2", b"k3"] {
         let reply = shop.set(key, b"0", Expiry::Never);
-        told.push(vec![reply.version]);
+        shown.push(vec![reply.version]);
     }
     let made = shop.keyspace(b"k", Action::Create(kept(5, 0)));
     assert_eq!(made.status, Status::Ok);
     shop.take_snapshot();
     let second = shop.set(b"k1", b"1", Expiry::Never);
-    told[0].push(second.version);
+    shown[0].push(second.version);
     let second = shop.ask(|b, o| b.del(o, b"k2", Condition::Always));
-    told[1].push(second.version);
+    shown[1].push(second.version);
     for start in 1..4 {
         shop.restart();
         assert_eq!(shop.snapshots_used, start);
-        for (key, expected) in [b"k1", b"k2", b"k3"].into_iter().zip(&told) {
+        for (key, expected) in [b"k1", b"k2", b"k3"].into_iter().zip(&shown) {
             let history = shop.history(key, 0, 9).versions;
             let versions = history.iter().rev().map(|kept| kept.version);
             assert!(versions.eq(expected.iter().copied()), "{history:?}");
@@ -483,8 +483,8 @@ fn what_a_longer_prefix_keeps_stays_when_the_shorter_one_is_dropped() {
             shop.pass(10);
         }
         let versions = shop.history(b"price:42", 0, 9).versions;
-        let told: Vec<_> = versions.iter().map(|kept| kept.version).collect();
-        assert_eq!(told, [second, first], "after a start: {start}");
+        let shown: Vec<_> = versions.iter().map(|kept| kept.version).collect();
+        assert_eq!(shown, [second, first], "after a start: {start}");
         let was = shop.get_at(b"price:42", At::Version(first));
         assert_eq!((was.status, &was.value[..]), (Status::Ok, &b"price:4"[..]));
         shop.restart();
@@ -615,7 +615,7 @@ fn keys_of_before_versions_were_kept_take_no_entries_after_a_start() {
 }
 
 #[test]
-fn a_deletion_that_was_let_go_before_it_was_durable_tells_nothing_of_what_was_before_it() {
+fn a_deletion_that_was_let_go_before_it_was_durable_shows_nothing_of_what_was_before_it() {
     let mut shop = Shop::new();
     let made = shop.keyspace(b"k", Action::Create(kept(0, 50)));
     assert_eq!(made.status, Status::Ok);
@@ -695,18 +695,18 @@ fn what_queues_behind_a_version_that_cannot_be_read_is_executed() {
     server.get(1_003, b"{k}2");
     server.get(1_004, b"{k}1");
     server.settle();
-    let mut told = |id| {
+    let mut status_of = |id| {
         let reply = server.replies.remove(&id).expect("a reply");
         (reply.status, reply.value)
     };
-    assert_eq!(told(1_001).0, Status::Io);
-    assert_eq!(told(1_002).0, Status::Ok);
-    assert_eq!(told(1_003), (Status::Ok, b"2".to_vec()));
-    assert_eq!(told(1_004), (Status::Ok, b"3".to_vec()));
+    assert_eq!(status_of(1_001).0, Status::Io);
+    assert_eq!(status_of(1_002).0, Status::Ok);
+    assert_eq!(status_of(1_003), (Status::Ok, b"2".to_vec()));
+    assert_eq!(status_of(1_004), (Status::Ok, b"3".to_vec()));
 }
 
 #[test]
-fn a_part_of_another_epoch_in_place_of_an_old_version_is_answered_corrupt_and_told_once() {
+fn a_part_of_another_epoch_in_place_of_an_old_version_is_answered_corrupt_and_reported_once() {
     let mut shop = Shop::new();
     let made = shop.keyspace(b"k", Action::Create(kept(3, 0)));
     assert_eq!(made.status, Status::Ok);

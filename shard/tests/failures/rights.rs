@@ -133,7 +133,7 @@ fn every_item_needs_the_rights_that_the_table_names_and_no_others() {
             }
             obey(&mut server, &all);
             let expected = !is_enough(needed, &has);
-            let told = format!("{row} with {has:?}");
+            let about = format!("{row} with {has:?}");
             if let Some(frame) = item.strip_prefix("frame") {
                 let body = match frame {
                     " INFO" => &[][..],
@@ -142,7 +142,7 @@ fn every_item_needs_the_rights_that_the_table_names_and_no_others() {
                     _ => continue,
                 };
                 let (status, text) = ask_info(&mut server, body);
-                assert_eq!(status == Status::Denied, expected, "{told}: {text}");
+                assert_eq!(status == Status::Denied, expected, "{about}: {text}");
                 continue;
             }
             let all: Vec<Item> = items().into_iter().filter(|it| it.row == row).collect();
@@ -153,7 +153,7 @@ fn every_item_needs_the_rights_that_the_table_names_and_no_others() {
                 assert_eq!(
                     reply.status == Status::Denied,
                     expected,
-                    "{told}: {reply:?}"
+                    "{about}: {reply:?}"
                 );
                 if expected {
                     check_denied(&reply, &has, needed);
@@ -262,16 +262,16 @@ fn a_key_of_many_without_the_right_denies_the_whole_item_and_names_that_key() {
 }
 
 #[test]
-fn items_behind_one_that_only_looked_are_not_taken_into_its_run() {
+fn items_behind_one_that_only_read_are_not_taken_into_its_run() {
     let mut server = open(Budget::of_cache(1 << 20));
     server.set(1, KEY, &5u64.to_le_bytes());
     server.settle();
     obey(&mut server, &[(Right::Read, b"")]);
     let mut batch = BatchRequest::begin(&mut server.inbox, 2, AckLevel::Disk, 0, 4);
     for item in [
-        items::looks(),
+        items::only_reads(),
         items::takes(),
-        items::looks(),
+        items::only_reads(),
         items::takes(),
     ] {
         batch.update_if(&mut server.inbox, KEY, None, &[item], None);

@@ -282,12 +282,12 @@ impl Node {
         for session in outbox.sendable {
             self.send(number, session);
         }
-        for session in outbox.looks {
+        for session in outbox.probes {
             let place = self.place(number, session);
             let bytes = self.connections[place].in_network as u64;
-            let told = Event::Unacknowledged { session, bytes };
+            let event = Event::Unacknowledged { session, bytes };
             let member = &mut self.members[number];
-            member.shard.step(now, told, &mut member.outbox);
+            member.shard.step(now, event, &mut member.outbox);
             outbox.close.append(&mut member.outbox.close);
         }
         for (session, reason) in outbox.close {
@@ -524,7 +524,7 @@ fn a_script_that_answers_little_needs_no_room_and_one_that_answers_much_waits_fo
 
 /// The answers of both shards tell when to try again, which is checked wherever answers are read.
 #[test]
-fn a_segment_file_that_cannot_be_opened_is_not_told_as_a_full_disk() {
+fn a_segment_file_that_cannot_be_opened_is_not_reported_as_a_full_disk() {
     for of in 0..2 {
         let mut node = Node::new();
         node.fill();

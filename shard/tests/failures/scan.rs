@@ -20,7 +20,7 @@ struct Shop {
 }
 
 /// The value of a page's key: `None` if it was left out.
-type Told = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+type Entries = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl Shop {
     fn new() -> Shop {
@@ -65,7 +65,7 @@ impl Shop {
         });
     }
 
-    fn page(&mut self, request: &ScanRequest<'_>) -> (u64, Told) {
+    fn page(&mut self, request: &ScanRequest<'_>) -> (u64, Entries) {
         self.ask(request);
         let reply = self.reply();
         assert_eq!(reply.status, Status::Ok);
@@ -73,7 +73,7 @@ impl Shop {
     }
 }
 
-fn page_of(reply: &Reply) -> (u64, Told) {
+fn page_of(reply: &Reply) -> (u64, Entries) {
     let page = ScanPage::read(&reply.value).expect("a page");
     let entries = page.entries().map(|entry| {
         let value = match entry.value {
@@ -108,7 +108,7 @@ pub fn key(number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_key_that_stays_is_told_and_what_is_told_was_there_whatever_happens_between_the_pages() {
+fn a_key_that_stays_is_shown_and_what_is_shown_was_there_whatever_happens_between_the_pages() {
     let mut has_left_out = false;
     for seed in 1..=12 {
         let mut random = Random::new(seed);
@@ -142,7 +142,7 @@ fn a_key_that_stays_is_told_and_what_is_told_was_there_whatever_happens_between_
             let is_of = |key: &Vec<u8>| key.starts_with(prefix);
             let mut stays: BTreeSet<Vec<u8>> =
                 model.keys().filter(|key| is_of(key)).cloned().collect();
-            let mut told: Vec<Vec<u8>> = Vec::new();
+            let mut shown: Vec<Vec<u8>> = Vec::new();
             let (mut cursor, mut starts) = (0, 0);
             loop {
                 let (next, entries) = shop.page(&ScanRequest {
@@ -164,7 +164,7 @@ fn a_key_that_stays_is_told_and_what_is_told_was_there_whatever_happens_between_
                         }
                         None => {}
                     }
-                    told.push(key);
+                    shown.push(key);
                 }
                 cursor = next;
                 if cursor == 0 {
@@ -180,13 +180,13 @@ fn a_key_that_stays_is_told_and_what_is_told_was_there_whatever_happens_between_
                 }
             }
             assert!(
-                stays.iter().all(|key| told.contains(key)),
-                "seed {seed}: {stays:?} are there all the time, {told:?} are told"
+                stays.iter().all(|key| shown.contains(key)),
+                "seed {seed}: {stays:?} are there all the time, {shown:?} are told"
             );
             if starts == 0 {
                 // Twice only if the key was deleted and set again, which moves it nowhere.
-                let distinct: BTreeSet<_> = told.iter().collect();
-                assert_eq!(distinct.len(), told.len(), "seed {seed}");
+                let distinct: BTreeSet<_> = shown.iter().collect();
+                assert_eq!(distinct.len(), shown.len(), "seed {seed}");
             }
         }
     }
@@ -203,10 +203,10 @@ fn a_scan_of_cold_keys_leaves_the_cache_as_it_was() {
     shop.server.settle();
     let cells = shop.server.usage().cells;
     let asked = shop.server.asked.len();
-    let (mut cursor, mut told) = (0, 0);
+    let (mut cursor, mut shown) = (0, 0);
     loop {
         let (next, entries) = shop.page(&request(cursor));
-        told += entries.len();
+        shown += entries.len();
         cursor = next;
         if cursor == 0 {
             break;
@@ -216,12 +216,12 @@ fn a_scan_of_cold_keys_leaves_the_cache_as_it_was() {
         .iter()
         .filter(|&&what| what == Asked::Read)
         .count();
-    assert_eq!((told, shop.server.usage().cells), (40, cells));
+    assert_eq!((shown, shop.server.usage().cells), (40, cells));
     assert!((40 - cells..60).contains(&reads), "{reads} reads");
 }
 
 #[test]
-fn a_key_that_is_written_while_a_scan_reads_it_is_told_as_it_is_now() {
+fn a_key_that_is_written_while_a_scan_reads_it_is_shown_as_it_is_now() {
     let mut shop = Shop::new();
     for number in 0..20 {
         shop.set(&key(number), b"old");
@@ -264,7 +264,7 @@ fn a_key_that_is_written_while_a_scan_reads_it_is_told_as_it_is_now() {
 }
 
 #[test]
-fn a_key_that_cannot_be_read_is_told_by_file_and_offset_behind_what_stands_before_it() {
+fn a_key_that_cannot_be_read_is_reported_by_file_and_offset_behind_what_stands_before_it() {
     for (rots, status, text) in [
         (false, Status::Io, "could not be read: Device(5)"),
         (true, Status::Corrupt, "does not hold what was written"),
@@ -284,13 +284,13 @@ fn a_key_that_cannot_be_read_is_told_by_file_and_offset_behind_what_stands_befor
             shop.server
                 .fail(shop.server.asked.len(), Failure::Unreadable);
         }
-        let (mut cursor, mut told, mut refused) = (0, 0, 0);
+        let (mut cursor, mut shown, mut refused) = (0, 0, 0);
         loop {
             shop.ask(&request(cursor));
             let reply = shop.reply();
             if reply.status == Status::Ok {
                 let (next, entries) = page_of(&reply);
-                told += entries.len();
+                shown += entries.len();
                 cursor = next;
                 if cursor == 0 {
                     break;
@@ -306,7 +306,7 @@ fn a_key_that_cannot_be_read_is_told_by_file_and_offset_behind_what_stands_befor
             refused += 1;
             shop.server.heal(&good);
         }
-        assert_eq!((told, refused), (40, 1));
+        assert_eq!((shown, refused), (40, 1));
     }
 }
 

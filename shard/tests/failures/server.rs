@@ -11,7 +11,7 @@ use penstock_net::pieces::Pieces;
 use penstock_net::program::ServedSchema;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{
-    ExpiryTold, ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply,
+    ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, KeyExpiry, ReplyItem, read_batch_reply,
 };
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
@@ -84,7 +84,7 @@ pub struct Reply {
     pub reason: u8,
     /// The value is the one that kept the condition from holding.
     pub is_shown: bool,
-    pub expiry: Option<ExpiryTold>,
+    pub expiry: Option<KeyExpiry>,
     /// An earlier request with this token got this answer.
     pub is_replayed: bool,
     pub has_begun_since: bool,
@@ -101,7 +101,7 @@ pub struct Server {
     /// By request id.
     pub replies: BTreeMap<usize, Reply>,
     /// The most milliseconds that BUSY has told; 0 before it was told.
-    pub told_ms_max: u16,
+    pub wait_ms_max: u16,
     /// Everything that was asked of the disk.
     pub asked: Vec<Asked>,
     /// Reads of more than one block.
@@ -140,7 +140,7 @@ pub struct Server {
     /// Its log, and those that it has inherited and not taken over.
     pub layout: Layout,
     /// What people were told of links and partitions.
-    pub told: Vec<String>,
+    pub notices: Vec<String>,
     /// What people were told of effects that could not run.
     pub failed_effects: Vec<String>,
     /// Links with something to be sent.
@@ -370,7 +370,7 @@ impl Server {
             now,
             inbox: Vec::new(),
             replies: BTreeMap::new(),
-            told_ms_max: 0,
+            wait_ms_max: 0,
             asked: Vec::new(),
             wide_reads: 0,
             failing,
@@ -392,7 +392,7 @@ impl Server {
             salt,
             hash_seed,
             layout,
-            told: Vec::new(),
+            notices: Vec::new(),
             failed_effects: Vec::new(),
             links: Vec::new(),
             files_from: 1,
@@ -675,7 +675,7 @@ impl Server {
         for write in outbox.snapshots {
             self.write_snapshot(write);
         }
-        self.told.append(&mut outbox.links.told);
+        self.notices.append(&mut outbox.links.notices);
         self.links.append(&mut outbox.links.sendable);
         let failed = outbox.failed_effects.into_iter();
         let failed = failed.map(|it| format!("{}: {}", it.key.escape_ascii(), it.why));
@@ -701,9 +701,9 @@ impl Server {
             let session = self.session;
             self.step_quietly(Event::Took { session, bytes });
         }
-        for session in outbox.looks {
-            let told = Event::Unacknowledged { session, bytes: 0 };
-            self.shard.step(self.now, told, &mut self.outbox);
+        for session in outbox.probes {
+            let event = Event::Unacknowledged { session, bytes: 0 };
+            self.shard.step(self.now, event, &mut self.outbox);
             outbox.close.append(&mut self.outbox.close);
         }
         self.close = outbox.close.first().map(|&(_, reason)| reason);
@@ -781,7 +781,7 @@ impl Server {
         if let Some(raw) = &mut self.raw {
             return raw.extend_from_slice(bytes);
         }
-        let told_ms_max = for_each_reply(bytes, |id, item| {
+        let wait_ms_max = for_each_reply(bytes, |id, item| {
             let id =
                 usize::try_from(id).expect("an id that was sent") + usize::from(item.head.item);
             let reply = Reply {
@@ -799,7 +799,7 @@ impl Server {
             let before = self.replies.insert(id, reply);
             assert!(before.is_none(), "operation {id} is answered twice");
         });
-        self.told_ms_max = self.told_ms_max.max(told_ms_max);
+        self.wait_ms_max = self.wait_ms_max.max(wait_ms_max);
     }
 
     /// The request at `index`, or the last one, ends.
@@ -864,7 +864,7 @@ pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) ->
     if bytes.get(28..HEADER_BYTES) == Some(&[0; 4]) {
         receiver.set_medium(Medium::Memory);
     }
-    let (mut at, mut told_ms_max) = (0, 0);
+    let (mut at, mut wait_ms_max) = (0, 0);
     while at < bytes.len() {
         let Received::Frame {
             header,
@@ -876,9 +876,9 @@ pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) ->
         };
         at += consumed;
         assert_eq!(header.level_or_status, Status::Ok as u16, "of the frame");
-        let told_ms = header.deadline_or_retry_ms;
+        let wait_ms = header.deadline_or_retry_ms;
         if header.request_id == HELLO_ID {
-            assert_eq!(told_ms, 0);
+            assert_eq!(wait_ms, 0);
             continue;
         }
         let batch = read_batch_reply(body).expect("a batch");
@@ -889,8 +889,8 @@ pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) ->
             show(header.request_id, item);
         }
         let expected = if is_busy { 1..=1000 } else { 0..=0 };
-        assert!(expected.contains(&told_ms), "{told_ms} ms, BUSY: {is_busy}");
-        told_ms_max = told_ms_max.max(told_ms);
+        assert!(expected.contains(&wait_ms), "{wait_ms} ms, BUSY: {is_busy}");
+        wait_ms_max = wait_ms_max.max(wait_ms);
     }
-    told_ms_max
+    wait_ms_max
 }

@@ -89,7 +89,7 @@ fn a_key_that_is_missing_deleted_or_expired_shows_nothing() {
 }
 
 #[test]
-fn what_a_lost_write_shows_is_durable_before_it_is_told() {
+fn what_a_lost_write_shows_is_durable_before_it_is_shown() {
     let mut server = open(Budget::of_cache(1 << 20));
     server.set(1, KEY, b"won");
     lose(&mut server, 2, STALE);
@@ -99,8 +99,8 @@ fn what_a_lost_write_shows_is_durable_before_it_is_told() {
     }
     server.settle();
     let won = server.replies[&1].version;
-    let told = shown(&server.replies[&2]);
-    assert_eq!(told, (Status::VersionMismatch, won, Some(&b"won"[..])));
+    let found = shown(&server.replies[&2]);
+    assert_eq!(found, (Status::VersionMismatch, won, Some(&b"won"[..])));
 }
 
 #[test]
@@ -112,9 +112,9 @@ fn a_lost_write_on_a_cold_key_costs_one_read_and_shows_what_it_brings() {
     let before = server.counters().reads;
     lose(&mut server, 2, Condition::Absent);
     server.settle();
-    let told = shown(&server.replies[&2]);
+    let found = shown(&server.replies[&2]);
     let won = server.replies[&1].version;
-    assert_eq!(told, (Status::Exists, won, Some(&b"on disk"[..])));
+    assert_eq!(found, (Status::Exists, won, Some(&b"on disk"[..])));
     assert_eq!(server.counters().reads - before, 1);
 }
 

@@ -149,7 +149,7 @@ fn update(instructions: &[Instruction]) -> Ask<'_> {
     }
 }
 
-fn told(reply: &Reply) -> (Status, Version, Vec<u8>) {
+fn answer_of(reply: &Reply) -> (Status, Version, Vec<u8>) {
     (reply.status, reply.version, reply.value.clone())
 }
 
@@ -191,7 +191,7 @@ fn each_write_that_is_sent_again_gets_its_first_answer_and_is_not_executed_again
         let bytes = shop.server.log_bytes();
         for _ in 0..3 {
             let again = shop.with(token, write);
-            assert_eq!(told(&again), told(&first), "{write:?}");
+            assert_eq!(answer_of(&again), answer_of(&first), "{write:?}");
             assert!(again.is_replayed);
         }
         assert_eq!(shop.server.log_bytes(), bytes, "a retry logs nothing");
@@ -275,7 +275,7 @@ fn a_refused_request_is_not_remembered_and_an_answer_without_a_change_is() {
     let yes = shop.with(refused, update(&take(3)));
     assert_eq!((yes.status, yes.is_replayed), (Status::Ok, false));
     let again = shop.with(idle, Ask::Apply(&keep));
-    assert_eq!(told(&again), told(&unchanged), "also its version");
+    assert_eq!(answer_of(&again), answer_of(&unchanged), "also its version");
     assert!(again.is_replayed);
 }
 
@@ -330,7 +330,7 @@ fn a_token_is_found_again_after_it_has_left_memory_and_a_fresh_one_costs_no_read
     assert_eq!(shop.server.usage().tokens, 200);
     for (&token, answer) in tokens.iter().zip(&answers) {
         let again = shop.with(token, update(&take(1)));
-        assert_eq!(told(&again), told(answer));
+        assert_eq!(answer_of(&again), answer_of(answer));
         assert!(again.is_replayed);
     }
     assert!(shop.server.counters().reads > 50);
@@ -666,11 +666,11 @@ fn try_token(
         (Status::Ok, None) => {
             assert!(!reply.is_replayed);
             *left -= known.units;
-            known.answer = Some(told(&reply));
+            known.answer = Some(answer_of(&reply));
         }
         (Status::Ok, Some(first)) => {
             assert!(reply.is_replayed, "{token} was executed twice");
-            assert_eq!(told(&reply), *first);
+            assert_eq!(answer_of(&reply), *first);
         }
         (Status::TokenTooOld, _) => {
             let age_ms = shop.server.time_ms() - token.time_ms();

@@ -72,9 +72,11 @@ impl Tracker for Spy {
 
 impl Noticed {
     fn at(server: &mut Server) -> Rc<Noticed> {
-        let told = Rc::new(Noticed::default());
-        server.shard.serve_tracker(Box::new(Spy(Rc::clone(&told))));
-        told
+        let noticed = Rc::new(Noticed::default());
+        server
+            .shard
+            .serve_tracker(Box::new(Spy(Rc::clone(&noticed))));
+        noticed
     }
 
     fn take(&self) -> Vec<String> {
@@ -88,27 +90,27 @@ fn ask(server: &mut Server, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) 
 }
 
 #[test]
-fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
+fn each_change_is_reported_in_its_own_step_and_none_while_nobody_wants_to_know() {
     let sync = SyncMethod::DurableWrite;
     let server = Server::open_at(1_800_000_000_000, sync, Image::default(), 1, None);
     let mut server = server.expect("it opens");
-    let told = Noticed::at(&mut server);
+    let noticed = Noticed::at(&mut server);
     let set = |value: &'static [u8]| {
         move |batch: &mut BatchRequest, out: &mut Vec<u8>| {
             batch.set(out, b"k", value, Condition::Always);
         }
     };
     ask(&mut server, set(b"0"));
-    assert!(told.take().is_empty());
-    told.is_wanted.set(true);
+    assert!(noticed.take().is_empty());
+    noticed.is_wanted.set(true);
     // The second one of these needs its cell and the open frame alone.
     for (id, value) in [(1, &b"1"[..]), (2, b"2")] {
         server.send(id, |batch, out| {
             batch.set(out, b"k", value, Condition::Always);
         });
         let writer = Some(writer_of(0, server.session));
-        assert_eq!(*told.writers.borrow(), [writer]);
-        assert_eq!(told.take(), ["changed k"], "before the turn ends");
+        assert_eq!(*noticed.writers.borrow(), [writer]);
+        assert_eq!(noticed.take(), ["changed k"], "before the turn ends");
         server.settle();
     }
     // A failed condition, and a read, change nothing.
@@ -116,19 +118,19 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
         batch.set(out, b"k", b"3", Condition::Absent);
     });
     ask(&mut server, |batch, out| batch.get(out, b"k"));
-    assert!(told.take().is_empty());
+    assert!(noticed.take().is_empty());
     let expires = Expiry::In(5_000);
     ask(&mut server, |batch, out| {
         batch.set_with(out, b"k", b"4", Condition::Always, expires);
     });
-    assert_eq!(told.take(), ["changed k"]);
+    assert_eq!(noticed.take(), ["changed k"]);
     ask(&mut server, |batch, out| batch.get(out, b"k"));
-    assert_eq!(told.take(), ["shown k"]);
+    assert_eq!(noticed.take(), ["shown k"]);
     let due_us = server.shard.deadline_us(server.now);
     assert!(due_us.is_some_and(|due_us| due_us <= server.now.us + 5_001_000));
     server.sleep(5_100);
     server.settle();
-    assert_eq!(told.take(), ["expired "], "nobody asked for it");
+    assert_eq!(noticed.take(), ["expired "], "nobody asked for it");
     // Effects of an expiry are of nobody who meets the key.
     let mut apply = Apply::new();
     let (hold, stock) = (apply.key(b"{s}hold"), apply.key(b"{s}stock"));
@@ -142,44 +144,50 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
         ask(&mut server, |b, o| b.apply(o, &apply)).status,
         Status::Ok
     );
-    told.take();
+    noticed.take();
     server.sleep(1_100);
     server.send(3, |batch, out| batch.get(out, b"{s}hold"));
-    assert_eq!(*told.writers.borrow(), [None, None]);
-    let mut lines = told.take();
+    assert_eq!(*noticed.writers.borrow(), [None, None]);
+    let mut lines = noticed.take();
     lines.sort();
     assert_eq!(lines, ["changed {s}hold", "changed {s}stock"]);
     server.settle();
     ask(&mut server, |batch, out| {
         batch.del(out, b"{s}stock", Condition::Always);
     });
-    assert_eq!(told.take(), ["changed {s}stock"]);
+    assert_eq!(noticed.take(), ["changed {s}stock"]);
     server.be_of_process();
     ask(&mut server, |batch, out| {
         batch.set(out, b"k", b"5", Condition::Always);
     });
-    told.take();
+    noticed.take();
     ask(&mut server, |batch, out| batch.flush(out, b"k"));
-    assert_eq!(told.take(), ["all "]);
-    told.is_wanted.set(false);
+    assert_eq!(noticed.take(), ["all "]);
+    noticed.is_wanted.set(false);
     ask(&mut server, set(b"9"));
-    assert!(told.take().is_empty());
+    assert!(noticed.take().is_empty());
 }
 
 #[test]
-fn a_member_tells_of_what_it_applies_and_who_loses_a_partition_of_all() {
+fn a_member_reports_what_it_applies_and_who_loses_a_partition_of_all() {
     let mut pair = linked();
-    let told = [0, 1].map(|node: usize| Noticed::at(&mut pair.nodes[node].server));
-    told.iter().for_each(|told| told.is_wanted.set(true));
+    let noticed = [0, 1].map(|node: usize| Noticed::at(&mut pair.nodes[node].server));
+    noticed
+        .iter()
+        .for_each(|noticed| noticed.is_wanted.set(true));
     pair.settle();
-    told.iter().for_each(|told| drop(told.take()));
+    noticed.iter().for_each(|noticed| drop(noticed.take()));
     pair.nodes[0].set_and_leave(AckLevel::Disk);
     pair.settle();
     let changed = format!("changed {}", key(0).escape_ascii());
-    for told in &told {
-        assert!(told.take().contains(&changed));
+    for noticed in &noticed {
+        assert!(noticed.take().contains(&changed));
     }
     let sync = penstock_net::link::Membership::Sync;
     pair.nodes[0].replan(plan(2, 5, 2, &[(1, sync)]));
-    assert_eq!(told[0].take(), ["all "], "another node writes from now on");
+    assert_eq!(
+        noticed[0].take(),
+        ["all "],
+        "another node writes from now on"
+    );
 }

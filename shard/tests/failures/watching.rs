@@ -104,7 +104,7 @@ struct World {
     peers: Vec<Peer>,
     keys: [Held; KEYS],
     random: Random,
-    told: String,
+    story: String,
 }
 
 impl World {
@@ -137,7 +137,7 @@ impl World {
             peers,
             keys: std::array::from_fn(|_| Held::default()),
             random: Random::new(seed),
-            told: String::new(),
+            story: String::new(),
         };
         world.settle();
         world.server.raw = Some(Vec::new());
@@ -158,7 +158,7 @@ impl World {
 
     /// What a peer is answered.
     fn ask(&mut self, peer: usize, line: &str) -> String {
-        self.told += &format!("{peer}: {line}");
+        self.story += &format!("{peer}: {line}");
         let words: Vec<&str> = line.split(' ').collect();
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
@@ -172,7 +172,7 @@ impl World {
             if bytes.is_empty() && frame.is_empty() && !talk.out().is_empty() {
                 let reply = std::mem::take(talk.out());
                 let reply = String::from_utf8(reply).expect("text");
-                self.told += &format!(" => {}\n", reply.escape_default());
+                self.story += &format!(" => {}\n", reply.escape_default());
                 return reply;
             }
             if frame.is_empty() {
@@ -184,7 +184,7 @@ impl World {
             let raw = self.server.raw.replace(Vec::new()).expect("kept");
             self.peers[peer].talk.answered(&raw, &Still);
         }
-        panic!("{line} has no answer\n{}", self.told);
+        panic!("{line} has no answer\n{}", self.story);
     }
 
     fn now_ms(&self) -> u64 {
@@ -193,7 +193,7 @@ impl World {
 
     fn pass(&mut self) {
         let ms = 1 + self.random.below(30) as u64;
-        self.told += &format!("{ms} ms pass\n");
+        self.story += &format!("{ms} ms pass\n");
         self.server.sleep(ms);
         // What cleaning and expiries do by themselves.
         self.settle();
@@ -271,7 +271,7 @@ impl World {
             is_null == has_changed,
             "null: {is_null}, changed: {has_changed}, keys {:?}\n{}",
             self.keys,
-            self.told
+            self.story
         );
         if !is_null && line.starts_with("SET") {
             self.keys[which].put(Some(number), None);

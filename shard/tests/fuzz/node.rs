@@ -124,10 +124,10 @@ impl Node {
                 let mut cold = Disk::default();
                 cold.files = device.files.clone();
                 let found = recover(&mut device, segments, &mut |part, place| {
-                    memory.replay(&home_of, part, place, |place, tell| {
+                    memory.replay(&home_of, part, place, |place, visit_part| {
                         let mut bytes = vec![0; place.bytes as usize];
                         cold.read_at(place.file, place.offset, &mut bytes)?;
-                        tell(&PartView::read(&bytes).expect("what was replayed"));
+                        visit_part(&PartView::read(&bytes).expect("what was replayed"));
                         Ok::<(), std::io::Error>(())
                     })
                 })
@@ -295,10 +295,10 @@ impl Node {
             }
         }
         let mut close = outbox.close;
-        for session in outbox.looks {
+        for session in outbox.probes {
             let member = &mut self.members[shard];
-            let told = Event::Unacknowledged { session, bytes: 0 };
-            member.shard.step(now, told, &mut member.outbox);
+            let event = Event::Unacknowledged { session, bytes: 0 };
+            member.shard.step(now, event, &mut member.outbox);
             close.append(&mut member.outbox.close);
         }
         for (session, reason) in close {

@@ -684,7 +684,7 @@ fn apply_of(names: &[Vec<u8>; 2], steps: &[ApplyStep]) -> Apply {
             Does::AtLeast => field.at_least(number),
             Does::Add => field.increase(number),
             Does::SubSaturating => field.changes(Arithmetic::SubSaturating, number),
-            Does::Return => field.told(),
+            Does::Return => field.returned(),
             Does::Delete => key.delete(),
             Does::Exists => key.exists(),
             Does::Absent => key.is_absent(),

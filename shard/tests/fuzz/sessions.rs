@@ -303,7 +303,7 @@ fn cut(choices: &mut Choices<'_>) {
         }
         stream.extend(frame(choices, stream.len()));
     }
-    let told = |pieces: &[usize]| {
+    let answers_to = |pieces: &[usize]| {
         let mut node = Node::new(1, 1 << 20);
         let connection = node.connect(0);
         let mut rest = &stream[..];
@@ -318,23 +318,27 @@ fn cut(choices: &mut Choices<'_>) {
         let received = node.connections.swap_remove(connection).received;
         // Replies come in any order, and where one batch is answered in several frames is the
         // log's to decide.
-        let mut told: Vec<(u64, Option<u16>, Vec<u8>)> = Vec::new();
+        let mut answers: Vec<(u64, Option<u16>, Vec<u8>)> = Vec::new();
         for (header, body) in frames(&received) {
             match Batch::read(body) {
                 Ok(batch) if header.opcode == Opcode::Batch as u8 => {
                     for number in 0..batch.len() {
                         let bytes = batch.item(number);
                         let item = ReplyItem::read(bytes).expect("a reply item").head.item;
-                        told.push((header.request_id, Some(item), bytes.to_vec()));
+                        answers.push((header.request_id, Some(item), bytes.to_vec()));
                     }
                 }
-                _ => told.push((header.request_id, None, body.to_vec())),
+                _ => answers.push((header.request_id, None, body.to_vec())),
             }
         }
-        told.sort_unstable();
-        told
+        answers.sort_unstable();
+        answers
     };
-    assert_eq!(told(&pieces), told(&[]), "in pieces of {pieces:?}");
+    assert_eq!(
+        answers_to(&pieces),
+        answers_to(&[]),
+        "in pieces of {pieces:?}"
+    );
 }
 
 #[test]

@@ -459,7 +459,7 @@ impl World {
         self.at(next_us, Event::Tick { node, start });
         self.nodes[node].ticks += 1;
         let now_us = self.clock(node);
-        self.run_of(node).looks(now_us);
+        self.run_of(node).note_awake(now_us);
         for partition in PARTITIONS {
             self.begin(node, partition)?;
             let standing = self.nodes[node].standing(partition);

@@ -126,7 +126,7 @@ fn a_value_that_a_node_has_swept_is_not_left_at_an_empty_node_that_it_scans() {
 
 #[cfg(feature = "planted")]
 #[test]
-fn a_handover_that_is_told_once_is_caught() {
+fn a_handover_that_is_sent_once_is_caught() {
     use penstock_shard::replication::planted::{Bug, plant};
     std::panic::set_hook(Box::new(|_| {}));
     plant(Some(Bug::HandoverForgotten));
@@ -161,7 +161,7 @@ fn planted_bugs_of_links_are_caught() {
         Bug::LowerEpochAccepted,
         Bug::PromiseNotDurable,
         Bug::EpochResumed,
-        Bug::ApplyUntold,
+        Bug::ApplyUnannounced,
         Bug::GapAccepted,
         Bug::TailNotSaved,
         Bug::RewindForgets,

@@ -255,10 +255,10 @@ impl World {
         let mut replay = |log_id: u64| {
             let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
             let recovered = recover(&mut disk, segments, &mut |part, place| {
-                memory.replay(&home_of, part, place, |place, tell| {
+                memory.replay(&home_of, part, place, |place, visit_part| {
                     let mut bytes = vec![0; place.bytes as usize];
                     cold.read_at(place.file, place.offset, &mut bytes)?;
-                    tell(&PartView::read(&bytes).expect("it was replayed"));
+                    visit_part(&PartView::read(&bytes).expect("it was replayed"));
                     Ok(())
                 })
             });
@@ -554,9 +554,9 @@ impl World {
                 self.hand_over(partition);
                 continue;
             }
-            let is_told = assignment.handed_over_by.is_none()
+            let is_announced = assignment.handed_over_by.is_none()
                 || is_own && promised.generation() == assignment.generation;
-            if assignment.primary == at && is_told && self.begin(at, partition, false) {
+            if assignment.primary == at && is_announced && self.begin(at, partition, false) {
                 self.met.one("restarted as primary");
             }
         }

@@ -120,12 +120,12 @@ impl History {
     }
 
     /// Takes in what a snapshot told of the log up to `from`, once the log behind it was replayed.
-    pub fn came_after(&mut self, from: Lsn, told: &History) {
+    pub fn came_after(&mut self, from: Lsn, known: &History) {
         for partition in 0..PARTITIONS {
-            self.raise(partition, told.last(partition));
+            self.raise(partition, known.last(partition));
         }
-        self.forget(&told.forgotten);
-        self.reached.came_after(from, &told.reached);
+        self.forget(&known.forgotten);
+        self.reached.came_after(from, &known.reached);
     }
 
     /// Takes in what a list tells that stands in its log.
@@ -133,11 +133,11 @@ impl History {
         self.has_released = true;
         self.is_linked |= contents.is_linked;
         for partition in 0..PARTITIONS {
-            let told = Version {
+            let stored = Version {
                 epoch: contents.epochs[partition],
                 sequence: contents.sequences[partition],
             };
-            self.raise(partition, told);
+            self.raise(partition, stored);
             let forgotten = &mut self.forgotten[partition];
             *forgotten = (*forgotten).max(contents.forgotten[partition]);
         }
@@ -312,10 +312,10 @@ mod tests {
             assert_eq!(contents.sequences, history.sequences);
             assert_eq!(contents.epoch_max, 0x0102_0304);
             // A list without tables promises nothing of what is before it.
-            let told = (contents.epochs[7], contents.forgotten[7]);
+            let stored = (contents.epochs[7], contents.forgotten[7]);
             match is_linked {
-                true => assert_eq!(told, (0x0102_0001, 88)),
-                false => assert_eq!(told, (0, 99)),
+                true => assert_eq!(stored, (0x0102_0001, 88)),
+                false => assert_eq!(stored, (0, 99)),
             }
             assert_eq!(contents.is_linked, is_linked);
             for cut in 0..len {

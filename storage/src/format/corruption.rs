@@ -35,13 +35,13 @@ impl Corruption {
 /// A message that names files by their paths. Without a directory it names them by their names.
 #[derive(Clone, Copy, Debug)]
 pub struct Within<'a, T> {
-    pub(crate) told: &'a T,
+    pub(crate) subject: &'a T,
     pub(crate) data: &'a str,
 }
 
 impl<'a, T> Within<'a, T> {
-    pub(crate) fn new(told: &'a T, data: &'a str) -> Self {
-        Within { told, data }
+    pub(crate) fn new(subject: &'a T, data: &'a str) -> Self {
+        Within { subject, data }
     }
 
     /// A folder of the data directory, as the beginning of a path.
@@ -78,7 +78,7 @@ impl fmt::Display for Within<'_, Corruption> {
             lsn_to,
             cause,
             ..
-        } = self.told;
+        } = self.subject;
         let segments = self.folder("segments");
         write!(
             f,

@@ -150,12 +150,12 @@ impl FrameHeader {
 
     /// Lets a sealed frame tell that the log is durable up to `lsn`, which is before its first
     /// record.
-    pub fn tell_durable(home: FrameHome, frame: &mut [u8], lsn: Lsn) {
+    pub fn announce_durable(home: FrameHome, frame: &mut [u8], lsn: Lsn) {
         let header: &mut [u8; FRAME_HEADER_BYTES] =
             frame.first_chunk_mut().expect("a frame has a header");
-        let told = lsn.0.to_le_bytes();
-        if header[32..40] != told {
-            header[32..40].copy_from_slice(&told);
+        let durable = lsn.0.to_le_bytes();
+        if header[32..40] != durable {
+            header[32..40].copy_from_slice(&durable);
             let crc = header_crc(home, header);
             header[60..64].copy_from_slice(&crc.to_le_bytes());
         }

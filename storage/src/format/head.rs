@@ -90,7 +90,7 @@ mod tests {
     const GOOD: [u8; 10] = [1, 0, 4, 0, 1, 0, 0, 0, 0, 0];
 
     #[test]
-    fn a_head_tells_its_type_and_how_many_members_it_has() {
+    fn a_head_has_its_type_and_how_many_members_there_are() {
         let head = HeadView {
             head_type: HeadType::Hash,
             members: 1,

@@ -90,9 +90,9 @@ impl Reached {
     }
 
     /// Before all that was noted there were records up to `from`, as told.
-    pub(crate) fn came_after(&mut self, from: Lsn, told: &Reached) {
-        let mut highest = told.highest.clone();
-        raise(&mut highest, &told.of_open);
+    pub(crate) fn came_after(&mut self, from: Lsn, known: &Reached) {
+        let mut highest = known.highest.clone();
+        raise(&mut highest, &known.of_open);
         for mark in &mut self.marks {
             raise(&mut mark.highest, &highest);
         }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_above_a_sequence_stands_before_what_is_told_and_the_newest_are_told_best() {
+    fn nothing_above_a_sequence_stands_before_the_answer_and_the_newest_are_known_best() {
         let mut reached = Reached::default();
         // Two partitions in turn, and one that came first and never again.
         reached.note(7, 3);
@@ -153,12 +153,12 @@ mod tests {
         assert!(reached.marks.len() <= MARKS_MAX);
         for sequence in 0..=5_000_u64 {
             for partition in [0, 1] {
-                let told = reached.none_above(partition, sequence);
+                let answer = reached.none_above(partition, sequence);
                 // The first record above it.
                 let first = 2 * sequence + 1 + partition as u64;
-                assert!(told.0 < first, "{told:?} for {sequence} of {partition}");
+                assert!(answer.0 < first, "{answer:?} for {sequence} of {partition}");
                 if sequence > 4_950 {
-                    assert!(first - told.0 <= 12, "{told:?} for {sequence} is early");
+                    assert!(first - answer.0 <= 12, "{answer:?} for {sequence} is early");
                 }
             }
         }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_told_alone_and_only_by_the_run_that_wrote_it() {
+    fn a_segment_is_reported_alone_and_only_by_the_run_that_wrote_it() {
         let mut reached = Reached::default();
         reached.note(7, 3);
         reached.segment_ends(Lsn(1));

@@ -74,17 +74,17 @@ impl<'a> TokenAnswer<'a> {
         let (version, numbers) = match head[9] & FLAG_VERSION {
             0 => (None, rest),
             _ => {
-                let (told, numbers) = rest.split_first_chunk::<VERSION_BYTES>()?;
+                let (stored, numbers) = rest.split_first_chunk::<VERSION_BYTES>()?;
                 let version = Version {
-                    epoch: read_u32(&told[..4]),
-                    sequence: read_u64(&told[8..]),
+                    epoch: read_u32(&stored[..4]),
+                    sequence: read_u64(&stored[8..]),
                 };
-                (Some(version).filter(|_| told[4..8] == [0; 4]), numbers)
+                (Some(version).filter(|_| stored[4..8] == [0; 4]), numbers)
             }
         };
         let is_whole = numbers.len() <= TOKEN_NUMBERS_BYTES_MAX && numbers.len().is_multiple_of(8);
-        let is_told = version.is_some() == (head[9] == FLAG_VERSION);
-        (is_whole && is_told).then_some(TokenAnswer {
+        let is_sound = version.is_some() == (head[9] == FLAG_VERSION);
+        (is_whole && is_sound).then_some(TokenAnswer {
             request_hash: read_u64(&head[..8]),
             version,
             numbers,

@@ -2,7 +2,7 @@
 
 use crate::format::frame::padded_bytes;
 use crate::histogram::Histogram;
-use crate::log::told::LogCounters;
+use crate::log::reports::LogCounters;
 
 /// The counters of a log, and how many records its frames hold.
 #[derive(Default)]

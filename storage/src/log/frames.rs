@@ -8,9 +8,9 @@ use crate::log::log::CONTENTS_ENTRY_BYTES;
 use crate::log::log::Log;
 use crate::log::log::SHORT_FRAME_SHARE;
 use crate::log::open::OpenSegment;
+use crate::log::reports::SealedFrame;
 use crate::log::room::Purpose;
 use crate::log::room::Room;
-use crate::log::told::SealedFrame;
 use crate::planted::{self, Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Io};
 use crate::types::place::FileId;
@@ -77,7 +77,7 @@ impl<P: Blocks> Log<P> {
             self.leave_short_segments();
         }
         // With no other segment after it, this one must take the frame that reports a release.
-        let telling_bytes = match self.supply.is_empty() && self.supply.keeps_reserve() {
+        let report_bytes = match self.supply.is_empty() && self.supply.keeps_reserve() {
             true => padded_bytes(self.history.body_bytes()) as u64,
             false => 0,
         };
@@ -85,7 +85,7 @@ impl<P: Blocks> Log<P> {
         let short_bytes = padded_bytes(bytes).max(self.config.frame_bytes / SHORT_FRAME_SHARE);
         let frame_within = |segment: &OpenSegment| {
             let tail_bytes = planted::or(Bug::SegmentEndOffByOne, 0, SEGMENT_TAIL_BYTES);
-            let taken = segment.end_offset + tail_bytes + telling_bytes;
+            let taken = segment.end_offset + tail_bytes + report_bytes;
             let left = segment.header.segment_bytes.saturating_sub(taken);
             let left = usize::try_from(left).expect("a segment has at most 1 GiB");
             let frame_bytes = block_bytes.min(left - left % BLOCK_BYTES);

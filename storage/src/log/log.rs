@@ -29,9 +29,9 @@ use crate::log::config::{LogConfig, SEGMENT_TAIL_BYTES};
 use crate::log::open::OpenEnd;
 use crate::log::phase::Phase;
 use crate::log::release::Releases;
+use crate::log::reports::{DurableEnd, DurableSegment, LogCounters, Moved, Poisoned, SealedFrame};
 use crate::log::sealing::Sealing;
 use crate::log::supply::Supply;
-use crate::log::told::{DurableEnd, DurableSegment, LogCounters, Moved, Poisoned, SealedFrame};
 use crate::log::writes::Writes;
 use crate::planted::{Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io};
@@ -104,9 +104,9 @@ impl<P: Blocks> Log<P> {
     pub fn inherit(&mut self, other: &History, time_ms: u64) {
         assert!(self.open.segment().is_none(), "before anything is appended");
         let own = &mut self.history;
-        let mut is_told = other.epoch_max <= own.epoch_max && time_ms <= self.clock.time_ms();
+        let mut is_covered = other.epoch_max <= own.epoch_max && time_ms <= self.clock.time_ms();
         for partition in 0..PARTITIONS {
-            is_told &= other.last(partition) <= own.last(partition);
+            is_covered &= other.last(partition) <= own.last(partition);
             own.raise(partition, other.last(partition));
         }
         own.epoch_max = own.epoch_max.max(other.epoch_max);
@@ -116,7 +116,7 @@ impl<P: Blocks> Log<P> {
         own.has_released = true;
         own.is_linked |= other.is_linked;
         self.clock.raise(time_ms);
-        if !is_told {
+        if !is_covered {
             self.releases.owe_contents();
         }
     }
@@ -460,7 +460,7 @@ impl<P: Blocks> Log<P> {
         self.history.has_released = true;
         self.history.forget(highest);
         self.account.counters.released += 1;
-        if_planted! { Bug::RemoveBeforeTold, return self.releases.allow([segment.file]) }
+        if_planted! { Bug::RemoveBeforeAnnounced, return self.releases.allow([segment.file]) }
         self.releases.begin(segment.file);
     }
 

@@ -17,15 +17,15 @@ pub(crate) mod log;
 pub(crate) mod open;
 pub(crate) mod phase;
 pub(crate) mod release;
+pub(crate) mod reports;
 pub(crate) mod room;
 pub(crate) mod sealing;
 pub(crate) mod spares;
 pub(crate) mod supply;
-pub(crate) mod told;
 pub(crate) mod writes;
 
 pub use config::{LogConfig, SyncMethod, segment_bytes_min};
 pub use log::Log;
+pub use reports::{DurableEnd, DurableSegment, LogCounters, Moved, Poisoned, SealedFrame};
 pub use room::{Purpose, Room};
 pub use supply::SPARES_READY;
-pub use told::{DurableEnd, DurableSegment, LogCounters, Moved, Poisoned, SealedFrame};

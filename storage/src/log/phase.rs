@@ -1,6 +1,6 @@
 //! Whether a log takes records, is being closed, or is poisoned.
 
-use crate::log::told::Poisoned;
+use crate::log::reports::Poisoned;
 
 /// What a log still does. It only moves downwards.
 pub(super) enum Phase {

@@ -118,8 +118,8 @@ impl<P: Blocks> Log<P> {
     /// way.
     pub(crate) fn is_room_coming(&self) -> bool {
         // A release is told in what is left of the segment, or in the next one.
-        let tells = self.is_releasing() && (self.fits_contents() || !self.supply.is_empty());
-        self.supply.relief_comes() || tells || self.is_segment_returning()
+        let can_announce = self.is_releasing() && (self.fits_contents() || !self.supply.is_empty());
+        self.supply.relief_comes() || can_announce || self.is_segment_returning()
     }
 
     /// Whether a segment was given back, or a spare came, and what comes behind it is not told yet.

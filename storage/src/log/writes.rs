@@ -11,7 +11,7 @@ use crate::histogram::Histogram;
 use crate::log::config::{LogConfig, SyncMethod};
 use crate::log::gathering::{Gathering, OldestWrite};
 use crate::log::release::Releases;
-use crate::log::told::{LogCounters, Poisoned};
+use crate::log::reports::{LogCounters, Poisoned};
 use crate::planted::{self, Bug, is_planted};
 use crate::types::io::{Asker, Block, Completion, Io, IoToken};
 use crate::types::place::{FileId, LogPosition, LogStart, Lsn};
@@ -36,7 +36,7 @@ struct Write<B> {
     /// The segment of a frame and its kind; a segment header has none.
     frame: Option<(FrameHome, FrameKind)>,
     /// What its frame tells durable; set when it goes to the disk.
-    told: Lsn,
+    announced: Lsn,
     /// When it went there.
     emitted_us: u64,
     /// Files that nothing counts in any more once this write is durable.
@@ -74,7 +74,7 @@ pub(super) struct Writes<B> {
     /// Where the last durable frame ends.
     position: Option<LogPosition>,
     /// A durable frame tells a release.
-    tells_released: bool,
+    announces_release: bool,
     written: Lsn,
     /// The durable LSN that the newest frame on the disk tells.
     recorded_durable: Lsn,
@@ -95,7 +95,7 @@ impl<B: Block> Writes<B> {
             durable: start.last_lsn,
             durable_end: (start.last_sequence, start.end_offset),
             position: history.position,
-            tells_released: history.has_released,
+            announces_release: history.has_released,
             written: start.last_lsn,
             recorded_durable: start.last_lsn,
             flushes_us: Histogram::default(),
@@ -192,7 +192,7 @@ impl<B: Block> Writes<B> {
             block: Some(block),
             last_lsn,
             frame,
-            told: Lsn(0),
+            announced: Lsn(0),
             emitted_us: 0,
             releases: Vec::new(),
             has_owed: false,
@@ -282,9 +282,9 @@ impl<B: Block> Writes<B> {
             // It may have been sealed long ago. What goes to the disk after a record was durable
             // proves it, should the record be found damaged.
             if let Some((home, _)) = write.frame {
-                let told = planted::or(Bug::TellWritten, self.written, self.durable);
-                FrameHeader::tell_durable(home, block.bytes_mut(), told);
-                write.told = told;
+                let announced = planted::or(Bug::AnnounceWritten, self.written, self.durable);
+                FrameHeader::announce_durable(home, block.bytes_mut(), announced);
+                write.announced = announced;
                 self.recorded_durable = self.durable;
             }
             write.progress = Progress::UnderWay;
@@ -351,7 +351,7 @@ impl<B: Block> Writes<B> {
                 self.durable_end = (home.segment_sequence, end_offset);
             }
             if matches!(write.frame, Some((_, FrameKind::Contents))) {
-                self.tells_released = true;
+                self.announces_release = true;
             }
             if let Some((home, _)) = write.frame
                 && self.position.is_none_or(|position| {
@@ -365,8 +365,8 @@ impl<B: Block> Writes<B> {
                     salt: home.salt,
                     offset: write.offset + u64::from(write.len),
                     lsn: write.last_lsn,
-                    is_unproven: write.told < write.last_lsn,
-                    has_released: self.tells_released,
+                    is_unproven: write.announced < write.last_lsn,
+                    has_released: self.announces_release,
                 });
             }
             releases.allow(write.releases.iter().copied());

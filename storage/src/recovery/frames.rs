@@ -55,12 +55,12 @@ impl<S: SegmentSource> Replay<'_, S> {
     pub(super) fn earlier_segment(
         &mut self,
         segment: &Segment,
-        told: SegmentEnd,
+        stated_end: SegmentEnd,
     ) -> Result<(), RecoveryError> {
         let lost = |row, found: &Recovered, cause| {
-            corrupt(row, segment, found, Some(told.last_lsn), cause)
+            corrupt(row, segment, found, Some(stated_end.last_lsn), cause)
         };
-        if segment.file_bytes < told.end_offset {
+        if segment.file_bytes < stated_end.end_offset {
             return Err(lost(
                 Row::EarlierCutShort,
                 &self.found,
@@ -73,27 +73,31 @@ impl<S: SegmentSource> Replay<'_, S> {
         if is_covered {
             self.follow(segment)?;
             self.found.start = LogStart {
-                last_sequence: told.sequence,
-                end_offset: told.end_offset,
-                last_lsn: told.last_lsn,
+                last_sequence: stated_end.sequence,
+                end_offset: stated_end.end_offset,
+                last_lsn: stated_end.last_lsn,
                 is_unproven: false,
             };
             self.found.rows.insert(Row::EarlierCovered);
-            if segment.file_bytes > told.end_offset {
-                self.found.truncate.push((segment.file, told.end_offset));
+            if segment.file_bytes > stated_end.end_offset {
+                self.found
+                    .truncate
+                    .push((segment.file, stated_end.end_offset));
             }
             return Ok(());
         }
-        if let Some(cause) = self.frames(segment, told.end_offset)? {
+        if let Some(cause) = self.frames(segment, stated_end.end_offset)? {
             return Err(lost(Row::EarlierDamaged, &self.found, cause));
         }
-        if self.found.start.last_lsn != told.last_lsn {
+        if self.found.start.last_lsn != stated_end.last_lsn {
             let cause = "it does not end with the record that was told";
             return Err(lost(Row::EarlierDamaged, &self.found, cause));
         }
         self.found.rows.insert(Row::EarlierIntact);
-        if segment.file_bytes > told.end_offset {
-            self.found.truncate.push((segment.file, told.end_offset));
+        if segment.file_bytes > stated_end.end_offset {
+            self.found
+                .truncate
+                .push((segment.file, stated_end.end_offset));
         }
         Ok(())
     }

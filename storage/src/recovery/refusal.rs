@@ -115,7 +115,7 @@ impl RecoveryError {
 impl fmt::Display for Within<'_, RecoveryError> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (segments, snapshots) = (self.folder("segments"), self.folder("snapshots"));
-        match self.told {
+        match self.subject {
             RecoveryError::Read {
                 file: Some(file),
                 error,

@@ -171,12 +171,12 @@ fn replay_behind(
         replay.has_contents = false;
         match segments.get(index + 1) {
             Some(next) => {
-                let told = segment.stored_end.unwrap_or(SegmentEnd {
+                let stated_end = segment.stored_end.unwrap_or(SegmentEnd {
                     sequence: segment.header.sequence,
                     end_offset: next.header.previous_end_offset,
                     last_lsn: next.header.previous_end_lsn,
                 });
-                replay.earlier_segment(segment, told)?;
+                replay.earlier_segment(segment, stated_end)?;
             }
             None => match end {
                 Some(end) => replay.earlier_segment(segment, end)?,

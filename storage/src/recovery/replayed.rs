@@ -43,7 +43,7 @@ pub struct Replayed {
     /// The coverage of the snapshot that was loaded. Only parts behind it are replayed.
     snapshot: Option<Coverage>,
     /// What the snapshot tells of partitions of a node of a cluster.
-    told: History,
+    snapshot_history: History,
     /// Behind the snapshot there are settings that keep versions of before them, or the floor of a
     /// partition, which were not known.
     has_late_settings: bool,
@@ -71,7 +71,7 @@ impl Replayed {
             versions: Versions::default(),
             time_ms: 0,
             snapshot: None,
-            told: History::default(),
+            snapshot_history: History::default(),
             has_late_settings: false,
             strange: None,
         }
@@ -145,10 +145,10 @@ impl Replayed {
         if let Some((_, _, local)) = notes.local.filter(|_| is_covered) {
             self.keyspaces.set_floor(partition, local);
         }
-        self.told.is_linked = true;
-        self.told.raise(partition, notes.last);
-        self.told.forgotten[partition] = notes.forgotten;
-        self.told.reached.note(partition, notes.highest);
+        self.snapshot_history.is_linked = true;
+        self.snapshot_history.raise(partition, notes.last);
+        self.snapshot_history.forgotten[partition] = notes.forgotten;
+        self.snapshot_history.reached.note(partition, notes.highest);
         Ok(())
     }
 
@@ -161,8 +161,8 @@ impl Replayed {
 
     /// What the snapshot told of partitions of a node of a cluster.
     #[must_use]
-    pub fn told(&self) -> &History {
-        &self.told
+    pub fn snapshot_history(&self) -> &History {
+        &self.snapshot_history
     }
 
     pub(crate) fn has_keyspace(&self, number: u16) -> bool {

@@ -67,7 +67,7 @@ pub(crate) enum ReadExtent {
 /// Bytes at the begin of a spare that are read before a log is judged.
 pub const HEAD_BYTES: usize = 64 << 10;
 /// Bytes that are looked at together: all of a file is, before it is taken for empty.
-const LOOK_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 /// Blocks of a rotten spare that are not zero, at most: a file with more is no spare that a device
 /// has changed here and there.
 const ROTTEN_BLOCKS_MAX: u64 = 16;
@@ -130,14 +130,14 @@ fn has_block(
     (from, end): (u64, u64),
     mut is_counted: impl FnMut(u64, &[u8]) -> bool,
 ) -> Result<bool, RecoveryError> {
-    let look_bytes = LOOK_BYTES as u64;
-    let mut chunk = vec![0; LOOK_BYTES];
+    let read_bytes = READ_BYTES as u64;
+    let mut chunk = vec![0; READ_BYTES];
     let mut at = from;
     if end > HEAD_BYTES as u64 {
         source.will_read(file, at);
     }
     while at < end {
-        let wanted = usize::try_from(look_bytes.min(end - at)).expect("a part of a chunk");
+        let wanted = usize::try_from(read_bytes.min(end - at)).expect("a part of a chunk");
         let chunk = &mut chunk[..wanted];
         let read = read_at(source, file, at, chunk)?;
         let mut blocks = (at..)
@@ -237,7 +237,7 @@ pub(crate) fn classify(
     file: FileId,
     file_bytes: u64,
     owner: Option<Owner>,
-    look: ReadExtent,
+    extent: ReadExtent,
 ) -> Result<FileKind, RecoveryError> {
     let mut first = [0; BLOCK_BYTES];
     let read = read_at(source, file, 0, &mut first)?;
@@ -248,7 +248,7 @@ pub(crate) fn classify(
             "the file ends within its header",
         ));
     }
-    let end = match look {
+    let end = match extent {
         ReadExtent::Head => file_bytes.min(HEAD_BYTES as u64),
         ReadExtent::Whole => file_bytes,
     };

@@ -83,12 +83,12 @@ pub fn survey_heads(
     survey_with(source, owner, layout, ReadExtent::Head)
 }
 
-/// Classifies each file. `look` says how much of a spare is read.
+/// Classifies each file. `extent` says how much of a spare is read.
 fn survey_with(
     source: &mut impl SegmentSource,
     owner: Owner,
     layout: &Layout,
-    look: ReadExtent,
+    extent: ReadExtent,
 ) -> Result<Survey, RecoveryError> {
     let mut files = source
         .files()
@@ -96,7 +96,7 @@ fn survey_with(
     files.sort_unstable();
     let mut survey = Survey::default();
     for (file, file_bytes) in files {
-        match classify(source, file, file_bytes, Some(owner), look)? {
+        match classify(source, file, file_bytes, Some(owner), extent)? {
             FileKind::Spare => {
                 survey.rows.insert(Row::Spare);
                 survey.spares.push((file, file_bytes));
@@ -160,7 +160,7 @@ pub(crate) fn settle_contents(
             cause: "two files claim one place in the log",
         }));
     }
-    let (dense_from, told, released) = match newest_contents(source, segments)? {
+    let (dense_from, listed_ends, released) = match newest_contents(source, segments)? {
         Some((from, contents)) => {
             let listed = |sequence| {
                 let by_sequence = |end: &SegmentEnd| end.sequence.cmp(&sequence);
@@ -184,10 +184,13 @@ pub(crate) fn settle_contents(
     };
     // The first record that the segment before, the last whose place is sure, can hold.
     let mut lsn_before = Lsn(1);
-    let expected = told.iter().map(|end| end.sequence).chain(dense_from..);
+    let expected = listed_ends
+        .iter()
+        .map(|end| end.sequence)
+        .chain(dense_from..);
     for (expected, segment) in expected.zip(segments.iter()) {
         if segment.header.sequence != expected {
-            let lsn_to = match told.iter().find(|end| end.sequence == expected) {
+            let lsn_to = match listed_ends.iter().find(|end| end.sequence == expected) {
                 Some(end) => end.last_lsn,
                 None => segment.header.previous_end_lsn,
             };

@@ -107,7 +107,7 @@ impl fmt::Display for Damage {
 
 impl fmt::Display for Within<'_, Damage> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let damage = self.told;
+        let damage = self.subject;
         let Range { start, end } = &damage.stretch;
         let segments = self.folder("segments");
         write!(

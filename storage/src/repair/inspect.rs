@@ -18,7 +18,7 @@ use crate::recovery::segment::Segment;
 use crate::recovery::snapshot::proof::{ProvenEnd, ProvenEnds};
 use crate::recovery::spares::{FileKind, ReadExtent, RottenSpare, classify};
 use crate::recovery::survey::settle_contents;
-use crate::store::keyspace::settings::{Settings, is_understood, told_by};
+use crate::store::keyspace::settings::{Settings, is_understood, settings_in};
 use crate::types::io::SegmentSource;
 use crate::types::place::FileId;
 use crate::types::place::Lsn;
@@ -232,7 +232,7 @@ impl Report {
 
     /// Notes the settings of a keyspace, or a key of the server that this version does not know.
     fn note_settings(&mut self, part: &PartView<'_>) {
-        match told_by(part) {
+        match settings_in(part) {
             Some((prefix, settings)) => {
                 let known = self.keyspaces.entry(prefix.to_vec()).or_insert(settings);
                 if known.revision < settings.revision {

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_tells_from_then_on_that_tokens_are_complete_from_the_border() {
+    fn a_horizon_says_from_then_on_that_tokens_are_complete_from_the_border() {
         for (complete_ms, since_ms) in [(0, 0), (TO_MS * 3, TO_MS * 4)] {
             let key = [HORIZON_KEY, b"ab}"].concat();
             let words = [complete_ms, 1_000, 2_000, since_ms];

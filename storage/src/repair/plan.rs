@@ -168,7 +168,7 @@ struct Found {
 
 /// Where a segment ends, by what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum StatedEnd {
     /// The header of its successor says so.
     Exactly { offset: u64, lsn: Lsn },
     /// Its successor begins with this record; `None` if the first record of the successor is not
@@ -178,13 +178,15 @@ enum Told {
     Last,
 }
 
-impl Told {
+impl StatedEnd {
     /// Whether a frame may belong to the segment.
     fn covers(self, frame: &Found) -> bool {
         match self {
-            Told::Exactly { offset, lsn } => frame.end_offset <= offset && frame.last_lsn <= lsn,
-            Told::Before(next) => next.is_none_or(|next| frame.last_lsn < next),
-            Told::Last => true,
+            StatedEnd::Exactly { offset, lsn } => {
+                frame.end_offset <= offset && frame.last_lsn <= lsn
+            }
+            StatedEnd::Before(next) => next.is_none_or(|next| frame.last_lsn < next),
+            StatedEnd::Last => true,
         }
     }
 
@@ -193,9 +195,9 @@ impl Told {
     fn tail(self, content: &Content, at: u64, lsn: Lsn) -> Option<(Range<u64>, Lsn)> {
         let behind = at..content.used_bytes.max(at + BLOCK);
         match self {
-            Told::Exactly { offset, lsn } => Some((at..offset, lsn)),
-            Told::Before(next) => next.map(|next| (behind, Lsn(next.0 - 1))),
-            Told::Last => Some((behind, content.durable_lsn.max(lsn))),
+            StatedEnd::Exactly { offset, lsn } => Some((at..offset, lsn)),
+            StatedEnd::Before(next) => next.map(|next| (behind, Lsn(next.0 - 1))),
+            StatedEnd::Last => Some((behind, content.durable_lsn.max(lsn))),
         }
     }
 }
@@ -263,7 +265,7 @@ impl<S: SegmentSource> Planner<'_, S> {
         let mut block = [0; BLOCK_BYTES];
         // What is left of an earlier use of the file may be more than what stands there of this
         // one.
-        let told = stored_salt(&mut self.source, file, file_bytes)
+        let stored = stored_salt(&mut self.source, file, file_bytes)
             .ok()
             .flatten();
         let mut at = BLOCK;
@@ -275,7 +277,7 @@ impl<S: SegmentSource> Planner<'_, S> {
             {
                 continue;
             }
-            let home = match told {
+            let home = match stored {
                 Some(salt) if holds_frame_of(salt, offset, &block) => {
                     FrameHome::named_by(&block, salt)
                 }
@@ -292,7 +294,7 @@ impl<S: SegmentSource> Planner<'_, S> {
         }
         let (&(log_id, segment_sequence, salt), _) = votes
             .iter()
-            .max_by_key(|((_, _, salt), votes)| (Some(*salt) == told, **votes))?;
+            .max_by_key(|((_, _, salt), votes)| (Some(*salt) == stored, **votes))?;
         Some(FrameHome {
             log_id,
             segment_sequence,
@@ -412,16 +414,16 @@ impl<S: SegmentSource> Planner<'_, S> {
             time_ms: 0,
         };
         // What its newest contents frame lists is what it consists of.
-        let mut told_contents = None;
+        let mut listed_contents = None;
         for (&sequence, claim) in claims.iter().rev() {
             if let Some(contents) = &claim.content.contents
                 && sequence < u64::MAX
             {
-                told_contents = Some((sequence, contents.segments.clone()));
+                listed_contents = Some((sequence, contents.segments.clone()));
                 break;
             }
         }
-        let (dense_from, listed) = told_contents.unwrap_or((1, Vec::new()));
+        let (dense_from, listed) = listed_contents.unwrap_or((1, Vec::new()));
         claims.retain(|sequence, _| {
             *sequence >= dense_from || listed.iter().any(|end| end.sequence == *sequence)
         });
@@ -432,26 +434,26 @@ impl<S: SegmentSource> Planner<'_, S> {
         while let Some((&last, _)) = claims.last_key_value() {
             let sequence = expected.next().expect("sequences do not end");
             let next = sequence.checked_add(1).and_then(|next| claims.get(&next));
-            let told = match listed.iter().find(|end| end.sequence == sequence) {
+            let stated_end = match listed.iter().find(|end| end.sequence == sequence) {
                 _ if sequence == last => match log_end {
-                    Some(end) if end.sequence == sequence => Told::Exactly {
+                    Some(end) if end.sequence == sequence => StatedEnd::Exactly {
                         offset: end.end_offset,
                         lsn: end.last_lsn,
                     },
-                    _ => Told::Last,
+                    _ => StatedEnd::Last,
                 },
-                Some(end) => Told::Exactly {
+                Some(end) => StatedEnd::Exactly {
                     offset: end.end_offset,
                     lsn: end.last_lsn,
                 },
                 None => match next.map(|next| (&next.header, &next.content)) {
-                    None => Told::Before(None),
-                    Some((Ok(header), _)) => Told::Exactly {
+                    None => StatedEnd::Before(None),
+                    Some((Ok(header), _)) => StatedEnd::Exactly {
                         offset: header.previous_end_offset,
                         lsn: header.previous_end_lsn,
                     },
                     // The frame in its first place begins with what follows this segment.
-                    Some((Err(_), content)) => Told::Before(
+                    Some((Err(_), content)) => StatedEnd::Before(
                         content
                             .frames
                             .first()
@@ -478,11 +480,11 @@ impl<S: SegmentSource> Planner<'_, S> {
             }
             file = claims.values().next().map_or(FileId(0), |claim| claim.file);
             let done = match claims.remove(&sequence) {
-                Some(claim) => self.segment(&claim, sequence, told, &mut walk),
+                Some(claim) => self.segment(&claim, sequence, stated_end, &mut walk),
                 None if missing == SEGMENTS_MISSING_MAX => None,
                 None => {
                     missing += 1;
-                    self.missing(log_id, sequence, told, &mut walk)
+                    self.missing(log_id, sequence, stated_end, &mut walk)
                 }
             };
             if done.is_none() {
@@ -519,9 +521,9 @@ impl<S: SegmentSource> Planner<'_, S> {
         };
         walk.incarnation = walk.incarnation.max(end.incarnation);
         walk.time_ms = walk.time_ms.max(end.time_ms);
-        let told = Told::Before(Some(Lsn(end.lsn.0 + 1)));
+        let stated_end = StatedEnd::Before(Some(Lsn(end.lsn.0 + 1)));
         let sequence = walk.end.last_sequence.checked_add(1)?;
-        self.missing(log_id, sequence, told, walk)?;
+        self.missing(log_id, sequence, stated_end, walk)?;
         let damage = self.plan.damages.last_mut().expect("just pushed");
         damage.row = Row::TailLost;
         damage.remedy = "an empty segment behind the end of the log counts them";
@@ -552,13 +554,19 @@ impl<S: SegmentSource> Planner<'_, S> {
     }
 
     /// Mends one segment; `None` if it cannot be fitted to those beside it.
-    fn segment(&mut self, claim: &Claim, sequence: u64, told: Told, walk: &mut Walk) -> Option<()> {
+    fn segment(
+        &mut self,
+        claim: &Claim,
+        sequence: u64,
+        stated_end: StatedEnd,
+        walk: &mut Walk,
+    ) -> Option<()> {
         let mut rebuild = Rebuild::of(claim.file, claim.file_bytes, true);
         let header = self.header(claim, &mut rebuild, walk)?;
         walk.incarnation = header.incarnation;
         walk.time_ms = walk.time_ms.max(header.created_ms);
-        let row = |stretch: &Range<u64>| match told {
-            Told::Last => Row::LastDamaged,
+        let row = |stretch: &Range<u64>| match stated_end {
+            StatedEnd::Last => Row::LastDamaged,
             _ if stretch.end > claim.file_bytes => Row::EarlierCutShort,
             _ => Row::EarlierDamaged,
         };
@@ -570,8 +578,8 @@ impl<S: SegmentSource> Planner<'_, S> {
             let is_next = frame.offset == at && frame.first_lsn.0 == lsn.0 + 1;
             // Behind a gap in which no record was durable the log is torn, and a start cuts it.
             let is_record_gone = frame.first_lsn.0 > lsn.0 + 1;
-            let is_torn = told == Told::Last && durable_lsn <= lsn && is_record_gone;
-            if !told.covers(frame) || frame.first_lsn <= lsn || (!is_next && is_torn) {
+            let is_torn = stated_end == StatedEnd::Last && durable_lsn <= lsn && is_record_gone;
+            if !stated_end.covers(frame) || frame.first_lsn <= lsn || (!is_next && is_torn) {
                 break;
             }
             if !is_next {
@@ -582,22 +590,22 @@ impl<S: SegmentSource> Planner<'_, S> {
             (at, lsn) = (frame.end_offset, frame.last_lsn);
             walk.time_ms = walk.time_ms.max(frame.time_ms);
         }
-        if let Some((stretch, told_lsn)) = told.tail(&claim.content, at, lsn) {
-            if told_lsn < lsn {
+        if let Some((stretch, end_lsn)) = stated_end.tail(&claim.content, at, lsn) {
+            if end_lsn < lsn {
                 return None;
             }
-            let is_whole = told_lsn == lsn
-                && match told {
-                    Told::Exactly { offset, .. } => at == offset,
+            let is_whole = end_lsn == lsn
+                && match stated_end {
+                    StatedEnd::Exactly { offset, .. } => at == offset,
                     _ => true,
                 };
             if !is_whole {
                 at = stretch.end;
-                let lsns = (lsn, told_lsn);
+                let lsns = (lsn, end_lsn);
                 lsn = self.mend(claim, &mut rebuild, row(&stretch), stretch, lsns, walk)?;
             }
         }
-        if told == Told::Last && claim.file_bytes < header.segment_bytes {
+        if stated_end == StatedEnd::Last && claim.file_bytes < header.segment_bytes {
             self.lengthen(claim, &header, lsn, &mut rebuild);
         }
         walk.end = LogStart {
@@ -678,12 +686,18 @@ impl<S: SegmentSource> Planner<'_, S> {
     }
 
     /// Puts an empty segment in the place of one that is gone.
-    fn missing(&mut self, log_id: u64, sequence: u64, told: Told, walk: &mut Walk) -> Option<()> {
+    fn missing(
+        &mut self,
+        log_id: u64,
+        sequence: u64,
+        stated_end: StatedEnd,
+        walk: &mut Walk,
+    ) -> Option<()> {
         let lsn = walk.end.last_lsn;
-        let (end_offset, last_lsn) = match told {
-            Told::Exactly { offset, lsn } => (offset, lsn),
-            Told::Before(Some(next)) if next.0 > lsn.0 + 1 => (2 * BLOCK, Lsn(next.0 - 1)),
-            Told::Before(_) | Told::Last => (BLOCK, lsn),
+        let (end_offset, last_lsn) = match stated_end {
+            StatedEnd::Exactly { offset, lsn } => (offset, lsn),
+            StatedEnd::Before(Some(next)) if next.0 > lsn.0 + 1 => (2 * BLOCK, Lsn(next.0 - 1)),
+            StatedEnd::Before(_) | StatedEnd::Last => (BLOCK, lsn),
         };
         let is_possible = if end_offset == BLOCK {
             last_lsn == lsn

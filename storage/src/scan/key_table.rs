@@ -765,8 +765,8 @@ fn read_parts(
                 // Behind the parts of a repair there are zeros.
                 break;
             };
-            let is_told = part.kind() == PartKind::Put && !is_token(part.key());
-            if is_told && !part.is_superseded() {
+            let is_shown = part.kind() == PartKind::Put && !is_token(part.key());
+            if is_shown && !part.is_superseded() {
                 take(&part, offset + (FRAME_HEADER_BYTES + at) as u64)?;
             }
             at += part.bytes().len();

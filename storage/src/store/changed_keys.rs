@@ -114,7 +114,7 @@ impl ChangedKeys {
     #[cold]
     pub(super) fn note_change(&mut self, key: &[u8], expiry_ms: Option<u64>) {
         if key.first() == Some(&0) {
-            if is_flush(key) && !is_planted(Bug::FlushUntold) {
+            if is_flush(key) && !is_planted(Bug::FlushUnannounced) {
                 self.note_all();
             }
             return;

@@ -21,12 +21,12 @@ pub const TIME_MS_MAX: u64 = (1 << 48) - 1;
 pub const SLEW: u64 = 64;
 /// A wall clock that is further behind than this, in milliseconds, is told, and absolute expiries
 /// that it calls future and the store past are refused.
-pub const BEHIND_MS_TOLD: u64 = 60_000;
+pub const REPORTED_BEHIND_MS: u64 = 60_000;
 /// Time whose share is kept for later, in microseconds: so long a clock need not have been right to
 /// make up a millisecond at once.
 const KEPT_US: u64 = 1_000 * SLEW;
 /// The wall clock is told in whole milliseconds: it shows this much more than was told, at most.
-const UNTOLD_US: u64 = 999;
+const WALL_ROUNDING_US: u64 = 999;
 
 /// The time of one store.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl Clock {
             .saturating_add(elapsed_us)
             .min(KEPT_US.max(elapsed_us));
         let behind_us = wall_us.saturating_sub(self.time_us);
-        let ahead_us = self.time_us.saturating_sub(wall_us + UNTOLD_US);
+        let ahead_us = self.time_us.saturating_sub(wall_us + WALL_ROUNDING_US);
         let slew_us = behind_us.max(ahead_us).min(self.unused_us / SLEW);
         if behind_us > 0 {
             self.time_us += slew_us;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_behind_is_told_by_how_much_as_long_as_it_is() {
+    fn a_wall_clock_behind_is_reported_by_how_much_as_long_as_it_is() {
         let mut clock = Clock::new(8 * HOUR_MS);
         assert_eq!(clock.behind_ms(), 0, "nobody has looked yet");
         clock.observe(1, HOUR_MS);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_as_exact_as_the_wall_clock_whatever_moments_are_looked_at() {
+    fn time_is_as_exact_as_the_wall_clock_whatever_moments_are_read() {
         // The wall clock is 777 us ahead of whole milliseconds of the monotonic one.
         let wall_us = |now_us: u64| 10 * HOUR_MS * 1_000 + 777 + now_us;
         let mut clock = Clock::new(0);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn many_looks_within_a_millisecond_add_up() {
+    fn many_readings_within_a_millisecond_add_up() {
         let mut clock = Clock::new(0);
         for now_us in 0..=10_000 {
             clock.observe(now_us, 1_000 + now_us / 1_000);

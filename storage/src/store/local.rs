@@ -126,8 +126,8 @@ impl LocalRecords {
                 local: local.map(|it| (it.count, it.place, it.value.as_slice())),
                 epochs: epochs.map(|(version, value)| (*version, value.as_slice())),
             };
-            let is_told = local.is_some() || epochs.is_some();
-            if is_told || entry.last.sequence > 0 || entry.highest > 0 || entry.forgotten > 0 {
+            let has_notes = local.is_some() || epochs.is_some();
+            if has_notes || entry.last.sequence > 0 || entry.highest > 0 || entry.forgotten > 0 {
                 visit(entry);
             }
         }

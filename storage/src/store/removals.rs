@@ -184,14 +184,14 @@ mod tests {
                 };
                 let newest = sequences[partition_of(slot)];
                 let since = newest.saturating_sub(random(&mut state) % 400);
-                let told = removals.may_have_changed(slot, hash, since);
+                let answer = removals.may_have_changed(slot, hash, since);
                 let known = model.get(&(slot, hash));
                 let has_changed = known.is_some_and(|(sequence, _)| *sequence > since);
-                assert!(told || !has_changed, "seed {seed}: a change is missed");
+                assert!(answer || !has_changed, "seed {seed}: a change is missed");
                 // Of the partition nothing was dropped that is later.
                 let is_kept = since >= removals.floors[partition_of(slot)];
                 if is_kept {
-                    assert_eq!(told, has_changed, "seed {seed}: slot {slot} hash {hash}");
+                    assert_eq!(answer, has_changed, "seed {seed}: slot {slot} hash {hash}");
                 }
                 asked[usize::from(has_changed)] += u64::from(is_kept);
             }

@@ -12,7 +12,7 @@ use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome};
 use crate::format::frame_body::is_sound;
 use crate::format::row::Row;
 use crate::format::segment::{FirstBlock, SegmentHeader};
-use crate::log::told::DurableEnd;
+use crate::log::reports::DurableEnd;
 use crate::types::io::BLOCK_BYTES;
 use crate::types::place::Lsn;
 use crc32fast::Hasher;
@@ -153,7 +153,7 @@ impl Scrub {
         }
     }
 
-    pub(super) fn tell(&mut self, wrong: &Wrong) {
+    pub(super) fn note_damage(&mut self, wrong: &Wrong) {
         if let Some(segment) = &self.segment {
             self.counters.damaged += 1;
             self.found.push(Corruption {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_looked_at_again_although_others_are_sealed_faster_than_they_are_looked_at() {
+    fn a_segment_is_checked_again_although_others_are_sealed_faster_than_they_are_checked() {
         let mut scrub = Scrub {
             seed: 3,
             ..Scrub::default()

@@ -131,7 +131,7 @@ impl Scrub {
                 end
             }
             Err(wrong) if segment.is_tried_enough() => {
-                self.tell(&wrong);
+                self.note_damage(&wrong);
                 end
             }
             Err(_) => {

@@ -127,7 +127,7 @@ impl World {
             }
             3 => {
                 let number = choices.byte() % KEYS;
-                self.look(number);
+                self.find(number);
             }
             4 => {
                 self.store.settle(&home_of);
@@ -239,7 +239,7 @@ impl World {
     fn commit(&mut self, change: Change) {
         let mut found = Vec::new();
         for (number, _) in &change {
-            match self.look(*number) {
+            match self.find(*number) {
                 Found::Cached(id) => found.push(Some(id)),
                 Found::Absent => found.push(None),
                 Found::Cold(_) => return,
@@ -291,7 +291,7 @@ impl World {
     }
 
     /// What the store knows of a key; a cold one is asked of the disk.
-    fn look(&mut self, number: u8) -> Found {
+    fn find(&mut self, number: u8) -> Found {
         let key = key(number);
         let found = self.store.keys().find(SLOT, hash(&key), &key);
         let expected = self.state.get(&number);
@@ -325,7 +325,7 @@ impl World {
         for number in 0..KEYS {
             // Each read makes one more key of the hash warm, and nothing leaves meanwhile.
             for _ in 0..=2 * KEYS {
-                if !matches!(self.look(number), Found::Cold(_)) {
+                if !matches!(self.find(number), Found::Cold(_)) {
                     break;
                 }
                 while !self.device.under_way().is_empty() {
@@ -333,7 +333,7 @@ impl World {
                 }
             }
             assert!(
-                !matches!(self.look(number), Found::Cold(_)),
+                !matches!(self.find(number), Found::Cold(_)),
                 "key {number} never becomes warm"
             );
         }
@@ -355,8 +355,8 @@ impl World {
             let mut cold = Disk::default();
             cold.files = self.device.files.clone();
             let found = recover(&mut self.device, segments, &mut |part, place| {
-                memory.replay(&home_of, part, place, |place, tell| {
-                    read_part(&mut cold, place, tell)
+                memory.replay(&home_of, part, place, |place, visit_part| {
+                    read_part(&mut cold, place, visit_part)
                 })
             })
             .expect("a power cut is no damage");
@@ -407,11 +407,11 @@ fn state(history: &[(Version, Change)]) -> State {
 fn read_part(
     device: &mut Disk,
     place: Place,
-    tell: &mut dyn FnMut(&PartView<'_>),
+    visit_part: &mut dyn FnMut(&PartView<'_>),
 ) -> std::io::Result<()> {
     let mut bytes = vec![0; place.bytes as usize];
     device.read_at(place.file, place.offset, &mut bytes)?;
-    tell(&PartView::read(&bytes).expect("what was replayed"));
+    visit_part(&PartView::read(&bytes).expect("what was replayed"));
     Ok(())
 }
 

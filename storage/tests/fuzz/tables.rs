@@ -80,7 +80,7 @@ pub fn judge(input: &[u8]) {
         assert!(table == sealed.table, "nobody made this table");
     }
     for part in &sealed.parts {
-        look(&table, &file, part, is_forged);
+        search(&table, &file, part, is_forged);
     }
     for number in 0..table.blocks() {
         blocks(&table, &file, number);
@@ -88,7 +88,7 @@ pub fn judge(input: &[u8]) {
 }
 
 /// What is told of a part is true, and tells of that part.
-fn look(table: &KeyTable, file: &[u8], part: &Part, is_forged: bool) {
+fn search(table: &KeyTable, file: &[u8], part: &Part, is_forged: bool) {
     let Some(number) = table.block_of(at(&part.key)) else {
         return;
     };
@@ -185,14 +185,14 @@ fn seal(file: &mut [u8]) {
     }
     let seed: Vec<u8> = file[SEED].to_vec();
     let crc = |bytes: &[u8]| crc32fast::hash(&[&seed, bytes].concat());
-    let told = u32::from_le_bytes(file[BLOCKS..BLOCKS + 4].try_into().expect("four bytes"));
-    let told = usize::try_from(told).map_or(blocks, |told| blocks.min(told.saturating_add(1)));
-    for number in 1..told {
+    let count = u32::from_le_bytes(file[BLOCKS..BLOCKS + 4].try_into().expect("four bytes"));
+    let count = usize::try_from(count).map_or(blocks, |count| blocks.min(count.saturating_add(1)));
+    for number in 1..count {
         let block = &mut file[number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES];
         let crc = crc(&block[4..]);
         block[..4].copy_from_slice(&crc.to_le_bytes());
     }
-    let directory = crc(&file[told * BLOCK_BYTES..]);
+    let directory = crc(&file[count * BLOCK_BYTES..]);
     file[DIRECTORY_CRC..DIRECTORY_CRC + 4].copy_from_slice(&directory.to_le_bytes());
     let end = BLOCK_BYTES - 4;
     let crc = crc32fast::hash(&file[..end]);

@@ -186,7 +186,7 @@ impl Yard {
         self.pump();
         self.store
             .keyspaces_mut()
-            .hear(prefix, settings)
+            .learn(prefix, settings)
             .expect("there is room");
         let key = keyspace_key(1, prefix);
         let room = self

@@ -239,7 +239,7 @@ fn the_image_of_a_frame_inside_a_value_is_neither_replayed_nor_evidence() {
 }
 
 #[test]
-fn a_missing_segment_is_told_and_not_stepped_over() {
+fn a_missing_segment_is_refused_and_not_stepped_over() {
     for missing in 1..=2 {
         let mut journal = long_log();
         journal.disk.files.remove(&FileId(missing));
@@ -337,7 +337,7 @@ fn of_a_spare_a_start_reads_the_begin_and_only_what_uses_it_reads_the_rest() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_an_unused_spare_stops_no_start_and_is_told() {
+fn a_flipped_bit_anywhere_in_an_unused_spare_stops_no_start_and_is_reported() {
     let bytes = 4 * HEAD_BYTES;
     let first_blocks = (0..2 * BLOCK_BYTES).step_by(13);
     let others = (2 * BLOCK_BYTES..bytes).step_by(1_021);
@@ -465,7 +465,7 @@ fn a_segment_without_header_and_first_frames_is_found_before_a_spare_is_used() {
 }
 
 #[test]
-fn inspection_tells_keyspaces_by_their_newest_record_and_a_key_that_a_start_is_refused_for() {
+fn inspection_shows_keyspaces_by_their_newest_record_and_a_key_that_a_start_is_refused_for() {
     let mut journal = small_log();
     for (tag, prefix, revision, versions) in [
         (1, &b"price:"[..], 5, 3),
@@ -481,12 +481,12 @@ fn inspection_tells_keyspaces_by_their_newest_record_and_a_key_that_a_start_is_r
     }
     journal.flush();
     let report = inspect(&mut journal.disk, Some(OWNER), &mut |_| ());
-    let told: Vec<_> = report
+    let listed: Vec<_> = report
         .keyspaces
         .iter()
         .map(|(prefix, settings)| (&prefix[..], settings.revision, settings.versions))
         .collect();
-    assert_eq!(told, [(&b"hold:"[..], 7, 1), (b"price:", 5, 3)]);
+    assert_eq!(listed, [(&b"hold:"[..], 7, 1), (b"price:", 5, 3)]);
     assert_eq!(report.strange_key, None);
 
     // What a node of a cluster notes is no damage.

@@ -261,8 +261,8 @@ fn started(yard: Yard, snapshot: Option<(SnapshotName, Vec<u8>)>) -> Yard {
     }
     let mut cold = Disk::from(disk.files.clone());
     let mut replay = |part: &PartView<'_>, place| {
-        memory.replay(&home_of, part, place, |place, tell| {
-            read_part(&mut cold, place, tell)
+        memory.replay(&home_of, part, place, |place, visit_part| {
+            read_part(&mut cold, place, visit_part)
         })
     };
     let recovered = match &behind {

@@ -275,7 +275,7 @@ fn a_closed_log_reads_back_as_clean_and_gives_no_room() {
 }
 
 #[test]
-fn places_tell_where_the_parts_stand() {
+fn places_say_where_the_parts_stand() {
     let mut journal = ready(SyncMethod::DurableWrite);
     let parts = vec![
         (b"one".to_vec(), Some(vec![1; 100])),

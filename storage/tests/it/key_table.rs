@@ -189,7 +189,7 @@ fn block(file: &[u8], number: u32) -> &[u8] {
 }
 
 /// What the table tells of the part at a place.
-fn told(table: &KeyTable, file: &[u8], key: &[u8], newest: &Newest) -> Option<Newest> {
+fn newest_in(table: &KeyTable, file: &[u8], key: &[u8], newest: &Newest) -> Option<Newest> {
     let place = newest.place?;
     let number = table.block_of(at(key))?;
     let block = table.check(number, block(file, number))?;
@@ -207,7 +207,7 @@ fn told(table: &KeyTable, file: &[u8], key: &[u8], newest: &Newest) -> Option<Ne
 }
 
 #[test]
-fn a_table_tells_of_the_newest_part_of_each_key_whatever_memory_sorting_has() {
+fn a_table_knows_the_newest_part_of_each_key_whatever_memory_sorting_has() {
     for seed in seeds(40) {
         let mut random = Random::new(seed ^ 0xAB1E);
         let keys = [20, 300, 3_000][random.below(3)];
@@ -223,7 +223,7 @@ fn a_table_tells_of_the_newest_part_of_each_key_whatever_memory_sorting_has() {
             assert_eq!(table.file_bytes(), file.len() as u64);
             let mut missed = 0;
             for (key, newest) in &sealed.model {
-                let found = told(&table, &file, key, newest);
+                let found = newest_in(&table, &file, key, newest);
                 match (&newest.place, found) {
                     (Some(_), Some(found)) => assert_eq!(found, *newest, "seed {seed}: {key:?}"),
                     // Of keys of one hash that stand in two blocks some may not be found.
@@ -249,7 +249,7 @@ fn a_table_tells_of_the_newest_part_of_each_key_whatever_memory_sorting_has() {
 fn an_entry_does_not_count_for_another_place_or_version() {
     let mut sealed = Sealed::filled(3, 300, 20);
     let (table, file) = sealed.build(LARGE).unwrap();
-    let mut looked = 0;
+    let mut asked = 0;
     for (key, newest) in &sealed.model {
         let Some(place) = newest.place else { continue };
         for (offset, sequence) in [(8, 0), (0, 1), (0, 255), (4096, 0)] {
@@ -264,11 +264,11 @@ fn an_entry_does_not_count_for_another_place_or_version() {
                 },
                 ..newest.clone()
             };
-            assert_eq!(told(&table, &file, key, &elsewhere), None);
-            looked += 1;
+            assert_eq!(newest_in(&table, &file, key, &elsewhere), None);
+            asked += 1;
         }
     }
-    assert!(looked > 100);
+    assert!(asked > 100);
 }
 
 #[test]

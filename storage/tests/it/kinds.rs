@@ -147,7 +147,7 @@ fn a_field_of_a_head_is_never_edited() {
 }
 
 #[test]
-fn a_part_tells_a_head_by_its_encoding_and_only_where_one_may_be() {
+fn a_part_knows_a_head_by_its_encoding_and_only_where_one_may_be() {
     let as_head = |bytes: &mut Vec<u8>| bytes[11] = 1;
     let read = |bytes: &[u8]| PartView::read(bytes).map(|part| part.kinded_value().kind);
     assert_eq!(read(&part(b"key", &HEAD, |_| {})), Ok(ValueKind::Plain));

@@ -193,7 +193,7 @@ fn a_lost_tail_costs_its_records_alone_where_earlier_segments_were_released() {
 }
 
 #[test]
-fn a_last_segment_that_is_all_zeros_costs_its_records_alone_if_an_earlier_list_tells_every_release()
+fn a_last_segment_that_is_all_zeros_costs_its_records_alone_if_an_earlier_list_names_every_release()
 {
     let log = CleanedLog::until(1_500, |log| {
         read_back(&mut log.without_last().disk()).is_ok()
@@ -226,7 +226,7 @@ fn a_last_segment_that_is_all_zeros_costs_its_records_alone_if_an_earlier_list_t
 /// The only list that told of the last releases is gone: nothing proves them any more, so they are
 /// named.
 #[test]
-fn a_release_that_only_a_lost_list_told_is_priced_and_no_segment_that_is_there_is_called_lost() {
+fn a_release_that_only_a_lost_list_named_is_priced_and_no_segment_that_is_there_is_called_lost() {
     let log = CleanedLog::until(8_000, |log| {
         read_back(&mut log.without_last().disk()).is_err()
     });
@@ -286,11 +286,11 @@ fn a_release_that_only_a_lost_list_told_is_priced_and_no_segment_that_is_there_i
 
 /// A repair frame takes the place of the list, and tells nothing of releases.
 #[test]
-fn a_damaged_list_in_the_last_segment_is_repaired_if_an_earlier_one_tells_every_release() {
-    let is_told = |log: &CleanedLog| {
+fn a_damaged_list_in_the_last_segment_is_repaired_if_an_earlier_one_lists_every_release() {
+    let is_listed = |log: &CleanedLog| {
         log.last_records() > 10 && read_back(&mut log.without_last().disk()).is_ok()
     };
-    let mut log = CleanedLog::until(1_500, is_told);
+    let mut log = CleanedLog::until(1_500, is_listed);
     let sound = log.read().records;
     log.files.get_mut(&log.last().0).unwrap()[BLOCK_BYTES + 100] ^= 1;
     let plan = log.plan();

@@ -317,7 +317,7 @@ fn a_second_file_for_one_place_leaves_and_costs_nothing_if_it_is_a_copy() {
 }
 
 #[test]
-fn a_file_of_which_nothing_can_be_told_leaves_and_is_a_loss() {
+fn a_file_of_which_nothing_is_known_leaves_and_is_a_loss() {
     let (mut files, all) = three_segments();
     files.insert(FileId(9), vec![7; 3 * BLOCK_BYTES]);
     files.insert(FileId(10), vec![7; 100]);

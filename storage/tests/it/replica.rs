@@ -565,10 +565,10 @@ impl Member {
                 found.insert((part.slot(), part.sequence()));
             }
             let home_of = |key: &[u8]| home_of(key);
-            memory.replay(&home_of, part, place, |place, tell| {
+            memory.replay(&home_of, part, place, |place, visit_part| {
                 let mut bytes = vec![0; place.bytes as usize];
                 cold.read_at(place.file, place.offset, &mut bytes)?;
-                tell(&PartView::read(&bytes).expect("it was replayed"));
+                visit_part(&PartView::read(&bytes).expect("it was replayed"));
                 Ok(())
             })
         };
@@ -684,8 +684,9 @@ impl Member {
             Found::Cold(_) => panic!("there is room for all of them"),
         };
         let history = self.store.history(home, key, current, 0);
-        let told = history.expect("versions are kept");
-        told.map(|it| (it.version, it.is_deletion, it.time_ms))
+        let versions = history.expect("versions are kept");
+        versions
+            .map(|it| (it.version, it.is_deletion, it.time_ms))
             .collect()
     }
 }
@@ -716,11 +717,11 @@ fn applied_settings_are_in_force_and_applied_records_keep_the_versions_before_th
         tick(&mut source);
         if round == 1 || round == 5 {
             source.rest();
-            let heard = source
+            let learned = source
                 .store
                 .keyspaces_mut()
-                .hear(b"", settings(round.into()));
-            assert_eq!(heard, Ok(true));
+                .learn(b"", settings(round.into()));
+            assert_eq!(learned, Ok(true));
             let room = source
                 .store
                 .room(Purpose::Keep, settings_key.len(), SETTINGS_BYTES, false);
@@ -765,9 +766,10 @@ fn applied_settings_are_in_force_and_applied_records_keep_the_versions_before_th
             assert_eq!(member.history(key), source.history(key), "life {life}");
             assert_eq!(member.history(key).len(), 4, "three before the newest");
         }
-        let told = |member: &Member| member.store.keyspaces().of(slot, &keys[0]).map(|it| *it.1);
-        assert_eq!(told(&member), Some(settings(5)));
-        assert_eq!(told(&member), told(&source));
+        let settings_of =
+            |member: &Member| member.store.keyspaces().of(slot, &keys[0]).map(|it| *it.1);
+        assert_eq!(settings_of(&member), Some(settings(5)));
+        assert_eq!(settings_of(&member), settings_of(&source));
         member.crash(life);
         // Everything is durable, so a start finds the same.
         member.rest();

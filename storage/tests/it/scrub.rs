@@ -97,7 +97,7 @@ impl Shelf {
     }
 
     /// Waits for the next read and has `spoil` change what came of it.
-    fn look(&mut self, spoil: impl Fn(&mut [u8]) -> Result<(), IoFailure>) {
+    fn read_once(&mut self, spoil: impl Fn(&mut [u8]) -> Result<(), IoFailure>) {
         self.now_us = self.now_us.max(
             self.store
                 .scrubbing()
@@ -118,12 +118,12 @@ impl Shelf {
     /// Looks until `passes` more passes are over; what was told.
     fn pass(&mut self, passes: u64) -> Vec<Corruption> {
         let until = self.store.scrubbing().counters().passes + passes;
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         while self.store.scrubbing().counters().passes < until {
-            self.look(|_| Ok(()));
-            told.extend(self.store.scrubbing_mut().take_rotten());
+            self.read_once(|_| Ok(()));
+            found.extend(self.store.scrubbing_mut().take_rotten());
         }
-        told
+        found
     }
 
     fn sealed_bytes(&self) -> u64 {
@@ -137,7 +137,7 @@ impl Shelf {
 }
 
 #[test]
-fn a_sound_log_is_read_within_the_period_and_nothing_is_told() {
+fn a_sound_log_is_read_within_the_period_and_nothing_is_reported() {
     for (segments, value_bytes) in [(5, 3_000), (3, 200_000)] {
         let mut shelf = Shelf::filled(segments, value_bytes);
         // The first pass begins somewhere.
@@ -164,7 +164,7 @@ fn a_sound_log_is_read_within_the_period_and_nothing_is_told() {
 }
 
 #[test]
-fn every_byte_that_rots_in_a_sealed_segment_is_told() {
+fn every_byte_that_rots_in_a_sealed_segment_is_reported() {
     for (segments, value_bytes, step) in [(2, 3_000, 11), (1, 100_000, 997)] {
         let mut shelf = Shelf::filled(segments, value_bytes);
         for sealed in shelf.store.log().sealed_segments().to_vec() {
@@ -172,12 +172,12 @@ fn every_byte_that_rots_in_a_sealed_segment_is_told() {
             for at in (0..end).step_by(step) {
                 let bit = 1 << (at % 8);
                 shelf.disk.files.get_mut(&sealed.file).unwrap()[at] ^= bit;
-                let told = shelf.pass(2);
+                let found = shelf.pass(2);
                 shelf.disk.files.get_mut(&sealed.file).unwrap()[at] ^= bit;
-                let damage = told
+                let damage = found
                     .first()
                     .unwrap_or_else(|| panic!("byte {at} went unseen"));
-                assert!(told.iter().all(|other| other == damage), "{told:?}");
+                assert!(found.iter().all(|other| other == damage), "{found:?}");
                 assert_eq!((damage.file, damage.log_id), (sealed.file, Some(3)));
                 assert!(damage.offset <= at as u64, "byte {at}: {damage}");
                 assert!(damage.lsn_to.unwrap() <= sealed.end.last_lsn, "{damage}");
@@ -204,16 +204,16 @@ fn a_first_pass_begins_elsewhere_by_the_seed() {
 }
 
 #[test]
-fn what_passes_the_second_time_is_not_told() {
+fn what_passes_the_second_time_is_not_reported() {
     let mut shelf = Shelf::filled(2, 3_000);
     for _ in 0..20 {
-        shelf.look(|bytes| {
+        shelf.read_once(|bytes| {
             bytes[100] ^= 1;
             Ok(())
         });
-        shelf.look(|_| Ok(()));
-        shelf.look(|_| Err(IoFailure::Device(5)));
-        shelf.look(|_| Ok(()));
+        shelf.read_once(|_| Ok(()));
+        shelf.read_once(|_| Err(IoFailure::Device(5)));
+        shelf.read_once(|_| Ok(()));
     }
     assert!(shelf.store.scrubbing().counters().passes > 1);
     assert_eq!(shelf.store.scrubbing_mut().take_rotten(), None);
@@ -221,25 +221,25 @@ fn what_passes_the_second_time_is_not_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_the_next_segment_is_looked_at() {
+fn what_cannot_be_read_is_reported_and_the_next_segment_is_checked() {
     let mut shelf = Shelf::filled(2, 3_000);
-    shelf.look(|_| Err(IoFailure::Device(5)));
-    shelf.look(|_| Err(IoFailure::Short { moved: 512 }));
-    let told = shelf
+    shelf.read_once(|_| Err(IoFailure::Device(5)));
+    shelf.read_once(|_| Err(IoFailure::Short { moved: 512 }));
+    let found = shelf
         .store
         .scrubbing_mut()
         .take_rotten()
         .expect("twice is enough");
-    assert_eq!((told.offset, told.cause), (0, "it cannot be read"));
+    assert_eq!((found.offset, found.cause), (0, "it cannot be read"));
     let first = shelf.store.log().sealed_segments()[0];
     let second = shelf.store.log().sealed_segments()[1];
-    let known = if told.file == first.file {
+    let known = if found.file == first.file {
         (Lsn(1), first)
     } else {
         (Lsn(first.end.last_lsn.0 + 1), second)
     };
     assert_eq!(
-        (told.lsn_from, told.lsn_to),
+        (found.lsn_from, found.lsn_to),
         (known.0, Some(known.1.end.last_lsn))
     );
     assert_eq!(shelf.pass(2), []);

@@ -159,7 +159,7 @@ fn notes(partition: u8) -> PartitionEntry<'static> {
 
 /// What stands in a snapshot.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct Items {
     newest: Vec<NewestPart>,
     versions: Vec<VersionEntry>,
     settings: Vec<(u16, u8, Vec<u8>, [u8; 64])>,
@@ -168,7 +168,7 @@ struct Told {
     timers: Vec<Timer>,
 }
 
-impl Told {
+impl Items {
     fn entries(&self) -> u64 {
         let others = self.settings.len() + self.partitions.len() + self.times.len();
         (self.newest.len() + self.versions.len() + others + self.timers.len()) as u64
@@ -179,8 +179,8 @@ impl Told {
             SnapshotItem::Newest(entry) => self.newest.push(*entry),
             SnapshotItem::Version(entry) => self.versions.push(*entry),
             SnapshotItem::Settings(it) => {
-                let told = (it.number, it.partition, it.prefix.to_vec(), it.value());
-                self.settings.push(told);
+                let setting = (it.number, it.partition, it.prefix.to_vec(), it.value());
+                self.settings.push(setting);
             }
             SnapshotItem::Partition(entry) => self.partitions.push(format!("{entry:?}")),
             SnapshotItem::Times(entry) => self.times.push(entry.clone()),
@@ -219,13 +219,13 @@ fn newest(entries: &[NewestPart]) -> Vec<SnapshotItem<'static>> {
     entries.iter().copied().map(SnapshotItem::Newest).collect()
 }
 
-fn read(bytes: &[u8]) -> Result<(Told, SnapshotFooter), SnapshotError> {
-    let mut told = Told::default();
+fn read(bytes: &[u8]) -> Result<(Items, SnapshotFooter), SnapshotError> {
+    let mut items = Items::default();
     let footer = open(bytes)?.entries(|item| {
-        told.take(item);
+        items.take(item);
         Ok(())
     })?;
-    Ok((told, footer))
+    Ok((items, footer))
 }
 
 pub type ReadAt<'a> = Box<dyn FnMut(u64, &mut [u8]) -> io::Result<usize> + 'a>;
@@ -332,7 +332,7 @@ fn many_chunks_are_read_back_in_order() {
             let hash = u32::try_from(at % 7).expect("small");
             SnapshotItem::Timer(timer((1 << 48) - 1 - count as u64 + at / 7, hash))
         }));
-        let mut expected = Told::default();
+        let mut expected = Items::default();
         items.iter().for_each(|item| expected.take(item));
         let bytes = file(&header, &items);
         assert_eq!(*open(&bytes).expect("whole").header(), header);
@@ -389,7 +389,7 @@ fn small() -> Vec<u8> {
 }
 
 #[test]
-fn every_cut_is_told() {
+fn every_cut_is_refused() {
     let bytes = small();
     read(&bytes).expect("whole");
     for len in 0..bytes.len() {
@@ -404,7 +404,7 @@ fn every_cut_is_told() {
 }
 
 #[test]
-fn every_flipped_bit_is_told() {
+fn every_flipped_bit_is_refused() {
     let bytes = small();
     for bit in 0..bytes.len() * 8 {
         let mut damaged = bytes.clone();
@@ -446,23 +446,23 @@ fn a_snapshot_of_a_log_that_has_had_heads_says_so_beside_any_version() {
 }
 
 #[test]
-fn a_snapshot_with_a_section_that_is_not_known_is_told() {
+fn a_snapshot_with_a_section_that_is_not_known_is_refused() {
     for sections in [1, 2, 3, 4, 5, 7] {
         let mut bytes = small();
         bytes[108] = sections;
-        let told = u32::from(sections);
-        assert!(matches!(read(&bytes), Err(SnapshotError::Sections(it)) if it == told));
+        let number = u32::from(sections);
+        assert!(matches!(read(&bytes), Err(SnapshotError::Sections(it)) if it == number));
     }
     for version in [2, 4, 5, 8] {
         let mut older = small();
         older[8] = version;
-        let told = u32::from(version);
-        assert!(matches!(read(&older), Err(SnapshotError::Version(it)) if it == told));
+        let number = u32::from(version);
+        assert!(matches!(read(&older), Err(SnapshotError::Version(it)) if it == number));
     }
 }
 
 #[test]
-fn a_segment_with_a_file_number_that_cannot_be_is_told() {
+fn a_segment_with_a_file_number_that_cannot_be_is_refused() {
     for number in [0, FILES_MAX] {
         let written = file(
             &header(vec![covered(1, number, 8192), covered(2, 1, 8192)]),
@@ -479,7 +479,7 @@ fn a_segment_with_a_file_number_that_cannot_be_is_told() {
 }
 
 #[test]
-fn entries_out_of_order_are_told() {
+fn entries_out_of_order_are_refused() {
     let header = header(vec![covered(1, 1, 8192), covered(2, 2, 8192)]);
     let version = |hash, sequence| SnapshotItem::Version(kept(hash, sequence, 4160));
     let set = |number, partition| SnapshotItem::Settings(settings(number, partition));
@@ -502,14 +502,14 @@ fn entries_out_of_order_are_told() {
         let bytes = file(&header, &items);
         match (read(&bytes), is_in_order) {
             (Ok(_), true) | (Err(SnapshotError::Damaged { .. }), false) => {}
-            (told, _) => panic!("{items:?}: {told:?}"),
+            (outcome, _) => panic!("{items:?}: {outcome:?}"),
         }
     }
 }
 
 /// Within a chunk nothing but a step up can be written.
 #[test]
-fn chunks_out_of_order_are_told() {
+fn chunks_out_of_order_are_refused() {
     let header = header(vec![covered(1, 1, 8192)]);
     for (hashes, is_in_order) in [([2, 1], false), ([2, 2], true), ([1, 2], true)] {
         let (mut writer, mut bytes) = SnapshotWriter::new(&header);
@@ -520,13 +520,13 @@ fn chunks_out_of_order_are_told() {
         bytes.extend(writer.finish(Lsn(1), 0));
         match (read(&bytes), is_in_order) {
             (Ok(_), true) | (Err(SnapshotError::Damaged { .. }), false) => {}
-            (told, _) => panic!("{hashes:?}: {told:?}"),
+            (outcome, _) => panic!("{hashes:?}: {outcome:?}"),
         }
     }
 }
 
 #[test]
-fn entries_that_cannot_be_are_told() {
+fn entries_that_cannot_be_are_refused() {
     let header = header(vec![covered(1, 1, 8192)]);
     let written = [
         SnapshotItem::Version(kept(3, 5, 4160)),
@@ -605,13 +605,13 @@ fn entries_that_cannot_be_are_told() {
         wrong[footer_at + 36..].copy_from_slice(&crc);
         match read(&wrong) {
             Err(SnapshotError::Damaged { cause, .. }) if cause.contains("cannot be") => {}
-            told => panic!("byte {at} of {:?}: {told:?}", written[item]),
+            outcome => panic!("byte {at} of {:?}: {outcome:?}", written[item]),
         }
     }
 }
 
 #[test]
-fn a_chunk_or_footer_of_another_snapshot_is_told() {
+fn a_chunk_or_footer_of_another_snapshot_is_refused() {
     let ours = small();
     let other = {
         let mut header = header(vec![covered(1, 1, 8192)]);
@@ -657,7 +657,7 @@ fn segment(sequence: u64, file: u32, salt: u64, file_bytes: u64) -> Segment {
 #[test]
 fn a_snapshot_that_does_not_fit_the_log_is_a_stranger() {
     const SALT: u64 = 0x1122_3344_5566_7788;
-    let told = header(vec![
+    let foreign = header(vec![
         covered(1, 1, 9000),
         covered(2, 2, 9000),
         covered(4, 4, 8192),
@@ -668,7 +668,7 @@ fn a_snapshot_that_does_not_fit_the_log_is_a_stranger() {
         segment(4, 4, SALT, 1 << 20),
         segment(5, 5, SALT, 1 << 20),
     ];
-    let fits = |segments: &[Segment]| Coverage::of(&told, OWNER, NAME, HASH_CHECK, segments);
+    let fits = |segments: &[Segment]| Coverage::of(&foreign, OWNER, NAME, HASH_CHECK, segments);
     let coverage = fits(&full).expect("it fits");
     assert_eq!(coverage.admits(entry(1, 1, 8944).place()), Ok(true));
     assert_eq!(coverage.admits(entry(1, 4, 8136).place()), Ok(true));
@@ -710,9 +710,9 @@ fn a_snapshot_that_does_not_fit_the_log_is_a_stranger() {
     };
     let renamed = SnapshotName { number: 9, ..NAME };
     for result in [
-        Coverage::of(&told, stranger, NAME, HASH_CHECK, &full),
-        Coverage::of(&told, OWNER, renamed, HASH_CHECK, &full),
-        Coverage::of(&told, OWNER, NAME, HASH_CHECK + 1, &full),
+        Coverage::of(&foreign, stranger, NAME, HASH_CHECK, &full),
+        Coverage::of(&foreign, OWNER, renamed, HASH_CHECK, &full),
+        Coverage::of(&foreign, OWNER, NAME, HASH_CHECK + 1, &full),
     ] {
         assert!(matches!(result, Err(SnapshotError::Stranger(_))));
     }

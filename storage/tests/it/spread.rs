@@ -122,7 +122,7 @@ fn a_change_of_three_slots_is_a_group_of_three_records_in_one_frame() {
     yard.turn();
     assert_eq!(yard.store.log().counters().frames, frames + 1);
     let files = yard.disk.files.clone();
-    let told: Vec<_> = parts(&files)
+    let listed: Vec<_> = parts(&files)
         .iter()
         .map(|part| (part.slot(), part.count(), part.group()))
         .collect();
@@ -134,7 +134,7 @@ fn a_change_of_three_slots_is_a_group_of_three_records_in_one_frame() {
         (144, 2, None),
         (264, 1, group(2)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     let yard = yard.restarted(START_MS);
     let found = held(&yard, numbers.into_iter());
     assert_eq!(found.len(), 4);

@@ -391,9 +391,9 @@ impl Shop {
         }
         let mut reads = 0;
         let mut replay = |part: &PartView<'_>, place| {
-            memory.replay(&home_of, part, place, |place, tell| {
+            memory.replay(&home_of, part, place, |place, visit_part| {
                 reads += 1;
-                read_part(&mut cold_reads, place, tell)
+                read_part(&mut cold_reads, place, visit_part)
             })
         };
         let recovered = match &header {
@@ -426,11 +426,11 @@ impl Shop {
 pub fn read_part(
     disk: &mut Disk,
     place: Place,
-    tell: &mut dyn FnMut(&PartView<'_>),
+    visit_part: &mut dyn FnMut(&PartView<'_>),
 ) -> std::io::Result<()> {
     let mut bytes = vec![0; place.bytes as usize];
     disk.read_at(place.file, place.offset, &mut bytes)?;
-    tell(&PartView::read(&bytes).expect("recovery told this place"));
+    visit_part(&PartView::read(&bytes).expect("recovery told this place"));
     Ok(())
 }
 

@@ -171,7 +171,7 @@ fn refuses(files: &Files, row: Row, at: (FileId, usize), lsns: (u64, Option<u64>
     };
     assert_eq!(error.row(), Some(row), "{error}");
     assert!(disk.files == *files, "changed before the verdict");
-    let told = match &error {
+    let cause = match &error {
         RecoveryError::Corrupt(found) => (found.file, found.offset, found.lsn_from, found.lsn_to),
         RecoveryError::SegmentMissing {
             next,
@@ -182,7 +182,7 @@ fn refuses(files: &Files, row: Row, at: (FileId, usize), lsns: (u64, Option<u64>
         error => panic!("{error} names no range"),
     };
     let expected = (at.0, at.1 as u64, Lsn(lsns.0), lsns.1.map(Lsn));
-    assert_eq!(told, expected, "{error}");
+    assert_eq!(cause, expected, "{error}");
 }
 
 /// The start serves the records from LSN 1 to `last` and met exactly these rows; the lengths of the
@@ -333,7 +333,7 @@ table! {
         refuses(&files, Row::HeaderContradicts, (SECOND, 0), (4, None));
     }
 
-    EarlierIntact: fn an_earlier_segment_is_cut_to_the_end_that_its_successor_tells() {
+    EarlierIntact: fn an_earlier_segment_is_cut_to_the_end_that_its_successor_names() {
         let files = two_segments();
         // Header, three frames, a summary of one block.
         let lengths = [(FIRST, 5 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
@@ -440,7 +440,7 @@ table! {
         assert_eq!(start, expected);
     }
 
-    LastTorn: fn a_torn_last_frame_is_left_out_and_told() {
+    LastTorn: fn a_torn_last_frame_is_left_out_and_reported() {
         let mut files = segments(&log_of(3));
         block(&mut files, FIRST, 3)[..512].fill(0);
         block(&mut files, FIRST, 3)[600] = 1;
@@ -452,7 +452,7 @@ table! {
         assert_eq!(torn.bytes, BLOCK_BYTES as u64);
     }
 
-    LastDamaged: fn a_bad_frame_that_a_later_one_tells_durable_is_damage() {
+    LastDamaged: fn a_bad_frame_that_a_later_one_calls_durable_is_damage() {
         let mut journal = log_of(3);
         journal.idle();
         let mut files = segments(&journal);

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
             "{name:<10} {:>10} {:>10} {:>10} {:>10} {:>6} {:>8.1}  {what}",
             tally.worlds(),
             tally.refused,
-            tally.told,
+            tally.reported,
             tally.unharmed,
             tally.wrong,
             tally.elapsed.as_secs_f64()

@@ -292,7 +292,7 @@ fn survives(
         lives_on(plan, &after, &found, appended)?;
     }
     Ok(match found.torn {
-        Some(_) => Met::Told,
+        Some(_) => Met::Reported,
         None => Met::Unharmed,
     })
 }
@@ -372,7 +372,7 @@ mod tests {
         let tally = walk(crate::effort());
         assert_eq!(tally.first_wrong, None);
         assert_eq!(tally.refused, 0);
-        assert!(tally.told > 0 && tally.unharmed > 0);
+        assert!(tally.reported > 0 && tally.unharmed > 0);
         assert!(tally.distinct >= Some(100_000), "{:?}", tally.distinct);
     }
 }

@@ -216,10 +216,11 @@ impl World {
         let damaged = self.first_damaged(image, span.file);
         let end = damaged.map_or(image.files[&span.file].len(), |damaged| damaged.start);
         let left = &image.files[&span.file][..];
-        let must_tell = is_last && cut >= BLOCK_BYTES && left[end..].iter().any(|&byte| byte != 0);
-        match (must_tell, found.torn) {
+        let must_report =
+            is_last && cut >= BLOCK_BYTES && left[end..].iter().any(|&byte| byte != 0);
+        match (must_report, found.torn) {
             (true, Some(torn)) if (torn.file, torn.offset) == (span.file, end as u64) => {
-                Ok(Met::Told)
+                Ok(Met::Reported)
             }
             (false, None) => Ok(Met::Unharmed),
             (_, torn) => Err(format!("told {torn:?}, the good frames end at {end}")),
@@ -270,6 +271,6 @@ mod tests {
     fn a_log_cut_at_any_byte_ends_in_whole_frames_or_is_refused_by_name() {
         let tally = walk(crate::effort());
         assert_eq!(tally.first_wrong, None);
-        assert!(tally.refused > 0 && tally.told > 0 && tally.unharmed > 0);
+        assert!(tally.refused > 0 && tally.reported > 0 && tally.unharmed > 0);
     }
 }

@@ -577,7 +577,7 @@ fn fail_reads_of_a_start(sync: SyncMethod, tally: &mut Tally) {
                     Ok(Met::Refused)
                 }
                 Ok(found) if found.records == all && bit.is_some() => Ok(match found.torn {
-                    Some(_) => Met::Told,
+                    Some(_) => Met::Reported,
                     None => Met::Unharmed,
                 }),
                 found => Err(format!("read {number} of a start, {bit:?}: {found:?}")),

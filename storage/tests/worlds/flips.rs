@@ -176,7 +176,7 @@ impl World {
                 Some(torn)
                     if is_last && (torn.file, torn.offset) == (span.file, span.start as u64) =>
                 {
-                    Ok(Met::Told)
+                    Ok(Met::Reported)
                 }
                 None if !is_last => Ok(Met::Unharmed),
                 torn => Err(format!("told {torn:?}; in {span:?}")),
@@ -201,7 +201,7 @@ mod tests {
     fn a_flipped_bit_is_refused_where_it_stands_unless_nothing_stands_there() {
         let tally = walk(crate::effort());
         assert_eq!(tally.first_wrong, None);
-        assert!(tally.refused > 0 && tally.told > 0 && tally.unharmed > 0);
+        assert!(tally.refused > 0 && tally.reported > 0 && tally.unharmed > 0);
     }
 
     #[test]

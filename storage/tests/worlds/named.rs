@@ -29,11 +29,11 @@ pub const CASES: [Case; 7] = [
 
 const TINY: fn(usize) -> Shape = |in_flight| Shape::tiny(in_flight, SyncMethod::DurableWrite);
 
-/// Exactly `records` are served; `Told` if something was left out.
+/// Exactly `records` are served; `Reported` if something was left out.
 fn serves(found: Result<Start, NoStart>, records: usize) -> Result<Met, String> {
     match found {
         Ok(found) if found.records == records => Ok(match found.torn {
-            Some(_) => Met::Told,
+            Some(_) => Met::Reported,
             None => Met::Unharmed,
         }),
         found => Err(format!("not {records} records: {found:?}")),
@@ -103,7 +103,7 @@ fn stale_frames(tally: &mut Tally) {
             let found = start(&mut image, &life.appended);
             tally.add(match found {
                 Ok(found) if found.records < life.acked() => Err("an acknowledged one lost".into()),
-                Ok(found) => Ok(found.torn.map_or(Met::Unharmed, |_| Met::Told)),
+                Ok(found) => Ok(found.torn.map_or(Met::Unharmed, |_| Met::Reported)),
                 found => Err(format!("{found:?}")),
             });
         }
@@ -301,9 +301,11 @@ fn misdirected_write(tally: &mut Tally) {
             tally.add(if counts {
                 refuses(found, to).map(|_| Met::Refused)
             } else {
-                serves(found, all).and_then(|met| match met == Met::Told || to.file != last_file {
-                    true => Ok(met),
-                    false => Err(format!("nobody told of {to:?}")),
+                serves(found, all).and_then(|met| {
+                    match met == Met::Reported || to.file != last_file {
+                        true => Ok(met),
+                        false => Err(format!("nobody told of {to:?}")),
+                    }
                 })
             });
             // At its own place alone, and at both.

@@ -86,14 +86,14 @@ pub fn start(source: &mut impl SegmentSource, appended: &[Record]) -> Result<Sta
     }
     actions.extend(survey.reused.iter().map(|&(file, _)| Action::Delete(file)));
     let records = replay.records;
-    let told = (
+    let counts = (
         found.records,
         found.start.last_lsn.0,
         found.history.sequences[PARTITION],
     );
-    if replay.parts_left != 0 || told != (records as u64, records as u64, records as u64) {
+    if replay.parts_left != 0 || counts != (records as u64, records as u64, records as u64) {
         return Err(NoStart::Wrong(format!(
-            "{records} records were replayed and {told:?} told"
+            "{records} records were replayed and {counts:?} told"
         )));
     }
     actions.extend(found.release.map(Action::Delete));

@@ -17,7 +17,7 @@ pub enum Met {
     /// The start was refused, and what is wrong was named.
     Refused,
     /// Every record that had to be there was there, and the start named those that it left out.
-    Told,
+    Reported,
     /// All that had to be there was, and there was nothing to tell.
     Unharmed,
 }
@@ -26,7 +26,7 @@ pub enum Met {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub refused: u64,
-    pub told: u64,
+    pub reported: u64,
     pub unharmed: u64,
     /// A promise was broken.
     pub wrong: u64,
@@ -42,7 +42,7 @@ impl Tally {
     pub fn add(&mut self, met: Result<Met, String>) {
         match met {
             Ok(Met::Refused) => self.refused += 1,
-            Ok(Met::Told) => self.told += 1,
+            Ok(Met::Reported) => self.reported += 1,
             Ok(Met::Unharmed) => self.unharmed += 1,
             Err(wrong) => {
                 self.wrong += 1;
@@ -54,7 +54,7 @@ impl Tally {
     /// Takes another walk in that ran beside this one.
     pub fn merge(&mut self, other: Tally) {
         self.refused += other.refused;
-        self.told += other.told;
+        self.reported += other.reported;
         self.unharmed += other.unharmed;
         self.wrong += other.wrong;
         self.first_wrong = self.first_wrong.take().or(other.first_wrong);
@@ -62,6 +62,6 @@ impl Tally {
     }
 
     pub fn worlds(&self) -> u64 {
-        self.refused + self.told + self.unharmed + self.wrong
+        self.refused + self.reported + self.unharmed + self.wrong
     }
 }

@@ -15,12 +15,12 @@ fn main() -> RedisResult<()> {
         assert_eq!(values, [Some("v".into()), Some("5".into()), None]);
         let mut pipe = redis::pipe();
         pipe.incr("rs:n", 1).get("rs:n");
-        let told: (i64, i64) = pipe.query(&mut redis)?;
-        assert_eq!(told, (6, 6));
+        let replies: (i64, i64) = pipe.query(&mut redis)?;
+        assert_eq!(replies, (6, 6));
         let mut multi = redis::pipe();
         multi.atomic().incr("rs:n", 1).get("rs:n");
-        let told: (i64, i64) = multi.query(&mut redis)?;
-        assert_eq!(told, (7, 7));
+        let replies: (i64, i64) = multi.query(&mut redis)?;
+        assert_eq!(replies, (7, 7));
         let error = redis.incr::<_, _, i64>("rs:k", 1).expect_err("text was counted");
         assert!(error.to_string().contains("not an integer"), "{error}");
         let found: Vec<String> = redis.scan_match("rs:*")?.collect::<RedisResult<_>>()?;

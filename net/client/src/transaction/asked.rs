@@ -29,7 +29,7 @@ pub struct Reading<'t, S: Transacted, T> {
     refused: Option<TransactionRefusal>,
     phase: Phase,
     under_way: VecDeque<S::Asked>,
-    told: Vec<Base>,
+    bases: Vec<Base>,
     finish: fn(Vec<Option<TransactionValue>>) -> T,
 }
 
@@ -58,7 +58,7 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
             refused: None,
             phase: Phase::Begins,
             under_way: VecDeque::new(),
-            told: Vec::new(),
+            bases: Vec::new(),
             finish,
         };
         reading.refused = reading.name(keys).err();
@@ -147,9 +147,9 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
                     Err(error)
                 }
             },
-            (_, Ok(answer)) => of_value(answer).map(|base| self.told.push(base)),
+            (_, Ok(answer)) => of_value(answer).map(|base| self.bases.push(base)),
             (_, Err(ClientError::No(answer))) if answer.status == Status::NotFound => {
-                self.told.push(Base::Missing);
+                self.bases.push(Base::Missing);
                 Ok(())
             }
             (_, Err(error)) => Err(of_read(error)),
@@ -162,8 +162,8 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
     }
 
     fn learn(&mut self) {
-        let told = self.needed.iter().zip(self.told.drain(..));
-        for (key, base) in told {
+        let bases = self.needed.iter().zip(self.bases.drain(..));
+        for (key, base) in bases {
             self.draft.learn(*key, base);
         }
     }
@@ -263,13 +263,13 @@ impl<S: Transacted> fmt::Debug for Committing<S> {
 }
 
 fn of_value(answer: Answer) -> Result<Base, TransactionError> {
-    let told = answer
+    let expiry = answer
         .expiry
         .ok_or_else(|| ClientError::Protocol("the answer does not tell the expiry".into()))?;
     Ok(Base::Present {
         bytes: answer.value,
         version: answer.version,
-        expiry_ms: told.expiry_ms,
+        expiry_ms: expiry.expiry_ms,
     })
 }
 

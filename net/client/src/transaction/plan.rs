@@ -41,7 +41,7 @@ pub(super) struct Plan {
     /// Of each instruction behind the guards: its number among those of the caller, if it is one.
     origins: Vec<Option<u8>>,
     /// Of each number that the answer tells: the caller has asked for it.
-    tells: Vec<bool>,
+    asked_for: Vec<bool>,
     /// The numbers of keys here, by those in the contents.
     keys: BTreeMap<u8, ApplyKey>,
     data_bytes: usize,
@@ -128,8 +128,8 @@ impl Plan {
         if self.apply.instructions().len() == self.guards.len() {
             return None;
         }
-        let told = answer.value.chunks_exact(8).zip(&self.tells);
-        let own: Vec<u8> = told
+        let numbers = answer.value.chunks_exact(8).zip(&self.asked_for);
+        let own: Vec<u8> = numbers
             .filter(|(_, is_own)| **is_own)
             .flat_map(|(number, _)| number.to_vec())
             .collect();
@@ -150,7 +150,7 @@ impl Plan {
 
     fn then(&mut self, instruction: ApplyInstruction, origin: Option<u8>) {
         if let Action::Change(..) | Action::Rate(..) | Action::Return(_) = instruction.action {
-            self.tells.push(origin.is_some());
+            self.asked_for.push(origin.is_some());
         }
         self.apply.then(instruction);
         self.origins.push(origin);

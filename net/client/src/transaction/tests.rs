@@ -13,7 +13,7 @@ use bytes::Bytes;
 use penstock_net::apply::{ApplyKeys, ApplyRequest, Cause, Effects, run};
 use penstock_net::level::AckLevel;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ExpiryTold, NO_INSTRUCTION};
+use penstock_net::reply::{KeyExpiry, NO_INSTRUCTION};
 use penstock_net::request::{Ask, Expiry, Token, Version};
 use penstock_net::status::Status;
 
@@ -115,7 +115,7 @@ impl Map {
         match self.keys.get(key) {
             None => answer(Status::NotFound, Version::default(), Vec::new()),
             Some((bytes, version, expiry_ms)) => Answer {
-                expiry: Some(ExpiryTold {
+                expiry: Some(KeyExpiry {
                     expiry_ms: *expiry_ms,
                     time_ms: NOW_MS,
                 }),
@@ -133,8 +133,8 @@ impl Map {
             changed: vec![false; before.len()],
             before,
         };
-        let mut told = Vec::new();
-        if let Err(denial) = run(&request, NOW_MS, &mut staged, &mut told) {
+        let mut numbers = Vec::new();
+        if let Err(denial) = run(&request, NOW_MS, &mut staged, &mut numbers) {
             let (status, value) = match denial.cause {
                 Cause::NotFound => (Status::NotFound, Vec::new()),
                 Cause::Guard { actual, .. } => (Status::GuardFailed, actual.to_le_bytes().to_vec()),
@@ -159,7 +159,7 @@ impl Map {
                 }
             };
         }
-        answer(Status::Ok, version, told)
+        answer(Status::Ok, version, numbers)
     }
 }
 
@@ -327,7 +327,7 @@ fn an_operand_of_another_key_is_read_with_the_key() {
 }
 
 #[test]
-fn a_conflict_tells_the_key_and_how_it_was_expected_and_found() {
+fn a_conflict_names_the_key_and_how_it_was_expected_and_found() {
     let store = Store::default();
     for (change, key) in [
         (Some(b"2"), b"{s}a"),
@@ -353,10 +353,10 @@ fn a_conflict_tells_the_key_and_how_it_was_expected_and_found() {
             (_, b"{s}b") => KeyState::Present,
             _ => KeyState::Version(store.0.borrow().keys[&key[..]].1),
         };
-        let told = conflict(late.commit().wait());
+        let named = conflict(late.commit().wait());
         let key = key.to_vec();
         assert_eq!(
-            told,
+            named,
             Conflict {
                 key,
                 expected,
@@ -442,8 +442,8 @@ fn a_value_that_keeps_its_expiry_is_written_where_the_old_one_lies() {
         let mut new = old.clone();
         change.iter().for_each(|at| new[*at] += 100);
         let mut keep = store.begin(Isolation::Snapshot);
-        let told = keep.get(b"{s}hold").wait().expect("read").expect("present");
-        assert_eq!(told.expiry_ms, Some(5_000_000));
+        let hold = keep.get(b"{s}hold").wait().expect("read").expect("present");
+        assert_eq!(hold.expiry_ms, Some(5_000_000));
         keep.set_with(b"{s}hold", &new, Expiry::Keep).expect("kept");
         let own = keep
             .get(b"{s}hold")
@@ -554,7 +554,7 @@ fn a_commit_that_writes_has_the_token_and_one_that_only_reads_has_none() {
 }
 
 #[test]
-fn one_look_at_the_store_is_its_own_proof() {
+fn one_read_of_the_store_is_its_own_proof() {
     let store = Store::default();
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let mut reader = store.begin(isolation);

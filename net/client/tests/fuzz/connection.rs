@@ -42,7 +42,7 @@ impl Outcomes {
         all.len() - 1
     }
 
-    fn tell(&self, operation: usize, outcome: String) {
+    fn note(&self, operation: usize, outcome: String) {
         self.0.lock().expect("nobody panics with it")[operation].push(outcome);
     }
 }
@@ -66,7 +66,7 @@ impl Waiter for Wait {
             ),
             Err(error) => format!("{error:?} {error}"),
         };
-        self.outcomes.tell(self.operation, text);
+        self.outcomes.note(self.operation, text);
     }
 }
 
@@ -74,7 +74,7 @@ impl FrameWaiter for Wait {
     fn sent(&self) {}
 
     fn done(&self, outcome: Result<&[u8], ClientError>) {
-        self.outcomes.tell(self.operation, format!("{outcome:?}"));
+        self.outcomes.note(self.operation, format!("{outcome:?}"));
     }
 }
 
@@ -230,8 +230,8 @@ fn judge(input: &[u8]) {
     for side in [&mut whole, &mut pieces] {
         side.receive(noise);
     }
-    let told = [whole, pieces].map(|side| end(side, start));
-    assert_eq!(told[0], told[1]);
+    let ends = [whole, pieces].map(|side| end(side, start));
+    assert_eq!(ends[0], ends[1]);
 }
 
 /// The connection is given up: then every operation that was sent has one outcome, and those that
@@ -239,12 +239,12 @@ fn judge(input: &[u8]) {
 fn end(mut side: Side, start: Instant) -> (Vec<Vec<String>>, Vec<u8>) {
     let all = side.outcomes.0.lock().expect("nobody panics with it").len();
     let open = side.connection.under_way() + side.queue.len();
-    let told = |side: &Side| {
+    let ended = |side: &Side| {
         let outcomes = side.outcomes.0.lock().expect("nobody panics with it");
-        assert!(outcomes.iter().all(|told| told.len() <= 1), "{outcomes:?}");
-        outcomes.iter().filter(|told| told.len() == 1).count()
+        assert!(outcomes.iter().all(|it| it.len() <= 1), "{outcomes:?}");
+        outcomes.iter().filter(|it| it.len() == 1).count()
     };
-    assert_eq!(told(&side) + open, all, "each is told of or open");
+    assert_eq!(ended(&side) + open, all, "each is told of or open");
     for queued in side.connection.lose("the end") {
         assert!(queued.may_be_repeated(true));
         assert_eq!(queued.is_in_doubt, queued.token().is_some());
@@ -258,7 +258,7 @@ fn end(mut side: Side, start: Instant) -> (Vec<Vec<String>>, Vec<u8>) {
         "each that is over counts no more"
     );
     assert_eq!(
-        told(&side) + side.queue.len(),
+        ended(&side) + side.queue.len(),
         all,
         "each sent one is told of"
     );

@@ -55,7 +55,7 @@ fn reply(header: &Header, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_tells_what_its_server_has_told_of_itself_and_asks_for_its_schema() {
+fn a_client_shows_what_its_server_has_said_of_itself_and_asks_for_its_schema() {
     let client = Client::connect(serve(), super::patient()).expect("connected");
     assert_eq!(client.hello(), super::hello(&[], FEATURES));
     assert_eq!(client.info().wait().expect("a text"), "info");
@@ -77,7 +77,7 @@ fn each_handle_of_a_client_asks_for_its_own_level() {
 }
 
 #[test]
-fn a_server_of_another_kind_is_told_as_that_and_asked_once() {
+fn a_server_of_another_kind_is_reported_as_that_and_asked_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let other = std::thread::spawn(move || {
@@ -96,7 +96,7 @@ fn a_server_of_another_kind_is_told_as_that_and_asked_once() {
 }
 
 #[test]
-fn a_server_that_turns_connections_away_is_told_by_its_reason() {
+fn a_server_that_turns_connections_away_is_reported_by_its_reason() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {

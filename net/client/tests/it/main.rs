@@ -428,7 +428,7 @@ fn a_reply_that_does_not_check_is_not_believed() {
 }
 
 #[test]
-fn a_failed_guard_tells_the_reason_and_the_actual_value() {
+fn a_failed_guard_shows_the_reason_and_the_actual_value() {
     let client = connect(serve(Manner::Whole));
     client
         .set(b"stock", &5u64.to_le_bytes())
@@ -447,7 +447,7 @@ fn a_failed_guard_tells_the_reason_and_the_actual_value() {
 }
 
 #[test]
-fn an_apply_tells_its_numbers_or_what_did_not_hold() {
+fn an_apply_returns_its_numbers_or_what_did_not_hold() {
     let client = connect(serve(Manner::Whole));
     let mut order = Apply::new();
     let (stock, limit) = (order.key(b"{a}stock"), order.key(b"{a}limit"));
@@ -457,7 +457,7 @@ fn an_apply_tells_its_numbers_or_what_did_not_hold() {
         order.then(last);
         client.apply(&order).wait()
     };
-    let done = asked(limit.u64(0).told()).expect("all of it");
+    let done = asked(limit.u64(0).returned()).expect("all of it");
     assert_eq!(
         (&done.fields[..], done.version.sequence),
         (&[41, 42][..], 3)
@@ -692,7 +692,7 @@ fn a_client_of_one_address_learns_from_hello_who_writes() {
 }
 
 #[test]
-fn who_does_not_follow_is_told_who_writes() {
+fn who_does_not_follow_is_answered_who_writes() {
     let writer = serve(Manner::Whole);
     let options = ClientOptions {
         follows: false,
@@ -842,7 +842,7 @@ fn an_operation_of_a_frame_that_was_answered_busy_is_sent_again() {
 }
 
 #[test]
-fn a_server_that_is_always_busy_is_asked_a_tenth_more_often_and_the_callers_are_told_busy() {
+fn a_server_that_is_always_busy_is_asked_a_tenth_more_often_and_the_callers_are_answered_busy() {
     let (address, asked) = serve_counting(Manner::IsBusy(0, usize::MAX), Vec::new());
     let client = connect(address);
     for _ in 0..300 {
@@ -855,7 +855,7 @@ fn a_server_that_is_always_busy_is_asked_a_tenth_more_often_and_the_callers_are_
 }
 
 #[test]
-fn a_client_that_is_told_so_sends_nothing_again_that_was_answered_busy() {
+fn a_client_that_is_set_so_sends_nothing_again_that_was_answered_busy() {
     let (address, asked) = serve_counting(Manner::IsBusy(10, usize::MAX), Vec::new());
     let options = ClientOptions {
         retries_busy: false,
@@ -863,8 +863,8 @@ fn a_client_that_is_told_so_sends_nothing_again_that_was_answered_busy() {
     };
     let client = Client::connect(address, options).expect("connected");
     earn_a_retry(&client);
-    let told = client.get(b"key").wait();
-    assert!(matches!(told, Err(ClientError::Busy(_))), "{told:?}");
+    let outcome = client.get(b"key").wait();
+    assert!(matches!(outcome, Err(ClientError::Busy(_))), "{outcome:?}");
     assert_eq!(asked.load(Ordering::Relaxed), 11);
 }
 
@@ -874,8 +874,11 @@ fn a_write_that_was_sent_again_is_not_sent_once_more_when_the_connection_is_lost
     let client = connect(address);
     // More is saved than one retry: it is not the budget that keeps the write from being sent.
     (0..2).for_each(|_| earn_a_retry(&client));
-    let told = client.set(b"key", b"2").wait();
-    assert!(matches!(told, Err(ClientError::Unknown(_))), "{told:?}");
+    let outcome = client.set(b"key", b"2").wait();
+    assert!(
+        matches!(outcome, Err(ClientError::Unknown(_))),
+        "{outcome:?}"
+    );
     assert_eq!(asked.load(Ordering::Relaxed), 22);
     let found = client.get(b"key").wait().expect("connected again");
     assert_eq!(found.expect("present").bytes, &b"1"[..]);

@@ -222,7 +222,7 @@ fn a_write_whose_connection_ended_is_sent_again_with_its_token_and_executed_once
 }
 
 #[test]
-fn without_budget_the_outcome_is_unknown_and_resolve_tells_it_as_often_as_it_is_asked() {
+fn without_budget_the_outcome_is_unknown_and_resolve_answers_it_as_often_as_it_is_asked() {
     for (act, is_replayed) in [(Act::ExecutesAndDies, true), (Act::Dies, false)] {
         let server = Server::with_tokens(&[act]);
         let client = server.client_after(8, super::patient());
@@ -262,7 +262,7 @@ fn a_write_that_is_not_answered_within_the_deadline_can_be_resolved() {
 }
 
 #[test]
-fn a_no_of_a_retry_is_believed_only_if_the_server_has_looked_for_the_token() {
+fn a_no_of_a_retry_is_believed_only_if_the_server_has_searched_for_the_token() {
     let proofs = [
         Status::GuardFailed,
         Status::NotFound,
@@ -279,13 +279,13 @@ fn a_no_of_a_retry_is_believed_only_if_the_server_has_looked_for_the_token() {
             ..super::patient()
         };
         let client = server.client_after(10, options);
-        let told = client.update_if(b"stock", &sale()).wait();
+        let outcome = client.update_if(b"stock", &sale()).wait();
         if proofs.contains(&status) {
-            let is_no = matches!(told, Err(ClientError::No(_) | ClientError::Refused(_)));
-            assert!(is_no, "{status:?}: {told:?}");
+            let is_no = matches!(outcome, Err(ClientError::No(_) | ClientError::Refused(_)));
+            assert!(is_no, "{status:?}: {outcome:?}");
             continue;
         }
-        let unknown = unknown(told);
+        let unknown = unknown(outcome);
         assert!(unknown.text().contains(status.name()) || status == Status::Deadline);
         let write = unknown.write().expect("it has a token");
         let sold: Changed = client.resolve(write).wait().expect("resolved");
@@ -392,13 +392,13 @@ fn of_many_writes_whose_connection_ended_a_tenth_of_the_requests_is_sent_again()
     let pending: Vec<_> = (0..30)
         .map(|_| client.update_if(b"stock", &sale()))
         .collect();
-    let mut told: Vec<_> = Vec::new();
+    let mut outcomes: Vec<_> = Vec::new();
     // If one batch took all of them, no connection has ended.
     let ends = client.update_if(b"stock", &sale());
     for one in pending.into_iter().chain([ends]) {
-        told.push(one.wait());
+        outcomes.push(one.wait());
     }
-    let open: Vec<Unknown> = told
+    let open: Vec<Unknown> = outcomes
         .into_iter()
         .filter_map(|it| match it {
             Err(ClientError::Unknown(unknown)) => Some(unknown),

@@ -88,7 +88,7 @@ fn the_code_of_a_named_field_is_in_every_instruction_that_is_made_of_it() {
         field.increase(1u64),
         field.decrease(1u64),
         field.take(rate),
-        field.told(),
+        field.returned(),
     ];
     assert_eq!(of_apply.map(|it| it.reason), [7; 11]);
     assert_eq!(field.at_least(1u64).or_else(8).reason, 8, "the last counts");

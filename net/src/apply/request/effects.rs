@@ -287,7 +287,7 @@ mod tests {
                 |it| {
                     let key = it.key(b"a");
                     it.on_expire(key, |effects| {
-                        effects.then(key.delete()).then(key.u32(0).told());
+                        effects.then(key.delete()).then(key.u32(0).returned());
                     });
                 },
                 "instruction 2 runs when a key expires: it is of operation 16 to 30, not 31",

@@ -162,8 +162,8 @@ fn every_effect_can_be_written() {
             "s.u64@8 rate 1/1ms burst 65535",
             time.take(rate(1_000, 65_535, 1)),
         ),
-        ("return s.u32@0", stock.told()),
-        ("  return   s.decimal ", s.decimal().told()),
+        ("return s.u32@0", stock.returned()),
+        ("  return   s.decimal ", s.decimal().returned()),
     ]);
 }
 
@@ -204,14 +204,14 @@ fn a_key_may_hold_anything_and_a_name_may_not() {
 
 /// The error of each text has these words.
 fn check_refusals(cases: &[(&str, &str)]) {
-    for (text, told) in cases {
+    for (text, part) in cases {
         let error = refusal(text);
-        assert!(error.contains(told), "{error}\nlacks\n{told}");
+        assert!(error.contains(part), "{error}\nlacks\n{part}");
     }
 }
 
 #[test]
-fn what_cannot_be_read_about_a_key_is_told_with_its_column_and_what_is_allowed_there() {
+fn what_cannot_be_read_about_a_key_is_reported_with_its_column_and_what_is_allowed_there() {
     check_refusals(&[
         (
             "",
@@ -274,7 +274,7 @@ fn what_cannot_be_read_about_a_key_is_told_with_its_column_and_what_is_allowed_t
 }
 
 #[test]
-fn what_cannot_be_read_about_a_number_is_told_with_its_column_and_what_is_allowed_there() {
+fn what_cannot_be_read_about_a_number_is_reported_with_its_column_and_what_is_allowed_there() {
     check_refusals(&[
         (
             "s.u9@0 = 1",

@@ -268,19 +268,19 @@ fn a_program_that_no_server_would_run_is_refused_when_it_is_made() {
         change(&mut parts);
         Program::new(parts).expect_err("refused").to_string()
     };
-    let told = refused(|parts| {
+    let refusal = refused(|parts| {
         parts.instructions.truncate(5);
         parts.blanks.truncate(5);
     });
-    assert!(told.contains("1 effects are told"), "{told}");
-    let told = refused(|parts| {
+    assert!(refusal.contains("1 effects are told"), "{refusal}");
+    let refusal = refused(|parts| {
         parts.blanks.remove(2);
         parts.arguments[0].kind = ArgumentKind::Number {
             min: 1,
             max: 1 << 40,
         };
     });
-    assert!(told.contains("outside the range of u32"), "{told}");
-    let told = refused(|parts| parts.keys.clear());
-    assert_eq!(told, "RUN takes 1 to 8 keys, not 0");
+    assert!(refusal.contains("outside the range of u32"), "{refusal}");
+    let refusal = refused(|parts| parts.keys.clear());
+    assert_eq!(refusal, "RUN takes 1 to 8 keys, not 0");
 }

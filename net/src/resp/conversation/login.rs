@@ -27,9 +27,9 @@ impl Conversation {
     }
 
     /// Whether a secret stands in the bytes that were taken last: their owner wipes them.
-    pub fn has_heard_secret(&mut self) -> bool {
+    pub fn has_taken_secret(&mut self) -> bool {
         let login = self.talk.login.as_mut();
-        login.is_some_and(|login| std::mem::take(&mut login.has_heard))
+        login.is_some_and(|login| std::mem::take(&mut login.has_secret))
     }
 
     /// The slow hash that a login waits for, once: [`Conversation::hashed`] is the answer.
@@ -78,16 +78,16 @@ impl Talk {
             2 => self.begin_login(b"default", args.get(1), Wanted::Auth, sink),
             3 => self.begin_login(args.get(1), args.get(2), Wanted::Auth, sink),
             _ => {
-                self.hears_secret();
+                self.note_secret();
                 self.refuse_only(b"ERR syntax error")
             }
         }
     }
 
     /// A secret may stand in the command, whatever becomes of it.
-    pub(super) fn hears_secret(&mut self) {
+    pub(super) fn note_secret(&mut self) {
         if let Some(login) = &mut self.login {
-            login.has_heard = true;
+            login.has_secret = true;
         }
     }
 
@@ -105,7 +105,7 @@ impl Talk {
         if !self.ring.is_empty() || !sink.is_empty() {
             return Passed::Waits;
         }
-        login.has_heard = true;
+        login.has_secret = true;
         if !login.may_carry_secrets {
             return self.refuse_only(NOT_HERE);
         }
@@ -136,7 +136,7 @@ impl Talk {
         } = match local::read_hello(args) {
             Ok(hello) => hello,
             Err(text) => {
-                self.hears_secret();
+                self.note_secret();
                 return self.refuse_only(&text);
             }
         };

@@ -134,7 +134,7 @@ impl Talk {
         if !is_keyed && !local::is_queued(command.id) {
             // A secret is not kept until EXEC.
             if matches!(command.id, Name::Auth | Name::Hello) {
-                self.hears_secret();
+                self.note_secret();
             }
             return self.refuse(|out| not_behind_multi(args, out));
         }

@@ -33,7 +33,7 @@ impl Talk {
             }
             let (options, was_replayed) = (self.options, self.ring.was_replayed());
             self.ring.reply(self.protocol, &mut self.out, |replies| {
-                options.tell(was_replayed, replies);
+                options.write(was_replayed, replies);
             });
             return Passed::Whole;
         }

@@ -30,7 +30,7 @@ impl Talk {
 
     /// Tells the server whether a command is held, if that is new.
     #[inline]
-    pub(super) fn tells_held(&mut self, host: &dyn Host) {
+    pub(super) fn reports_held(&mut self, host: &dyn Host) {
         if self.client.is_held != self.pauses.is_held {
             self.client.is_held = self.pauses.is_held;
             host.client_changed(&self.client);

@@ -236,7 +236,7 @@ mod tests {
 
     type Model = Vec<(Vec<u8>, Vec<u8>)>;
 
-    fn told(value: &[u8]) -> Result<Model, Corrupt> {
+    fn model_of(value: &[u8]) -> Result<Model, Corrupt> {
         let view = HashView::read(value)?;
         let entries = view
             .entries()
@@ -287,7 +287,7 @@ mod tests {
                 assert_eq!(edit.len(), model.len());
                 assert_eq!(value.as_ref().map_or(HEAD_BYTES, Vec::len), edit.bytes());
                 assert_eq!(
-                    value.as_deref().map(told),
+                    value.as_deref().map(model_of),
                     (!model.is_empty()).then(|| Ok(model.clone()))
                 );
             }
@@ -295,22 +295,22 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_told_and_no_flipped_bit_is_read_beyond_the_value() {
+    fn every_cut_is_refused_and_no_flipped_bit_is_read_beyond_the_value() {
         let mut edit = HashEdit::begin(None, 1);
         edit.set(b"field", b"value".into());
         edit.set(b"", b"".into());
         edit.set(b"long", vec![7; 300].into());
         let value = edit.encode().expect("three fields");
         for cut in 0..value.len() {
-            assert_eq!(told(&value[..cut]), Err(Corrupt), "cut at {cut}");
+            assert_eq!(model_of(&value[..cut]), Err(Corrupt), "cut at {cut}");
         }
         let mut longer = value.clone();
         longer.push(0);
-        assert_eq!(told(&longer), Err(Corrupt));
+        assert_eq!(model_of(&longer), Err(Corrupt));
         for bit in 0..value.len() * 8 {
             let mut flipped = value.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            if let Ok(entries) = told(&flipped) {
+            if let Ok(entries) = model_of(&flipped) {
                 let bytes: usize = entries.iter().map(|(f, v)| entry_bytes(f, v)).sum();
                 assert_eq!(HEAD_BYTES + bytes, flipped.len(), "bit {bit}");
             }

@@ -16,7 +16,7 @@ pub(in crate::resp) enum HashAsk<'a> {
     /// Fields from the second argument on.
     GetMany(Arguments<'a>),
     /// Fields, values or both.
-    All(Told),
+    All(HashParts),
     Len,
     StrLen(&'a [u8]),
     Exists(&'a [u8]),
@@ -40,7 +40,7 @@ pub(in crate::resp) enum SetReply {
 
 /// What is told of each field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::resp) enum Told {
+pub(in crate::resp) enum HashParts {
     Fields,
     Values,
     Both,
@@ -62,9 +62,9 @@ impl<'a> HashAsk<'a> {
             Name::HSetNx => HashAsk::SetAbsent(field(), args.get(3)),
             Name::HGet => HashAsk::Get(field()),
             Name::HMGet => HashAsk::GetMany(args),
-            Name::HGetAll => HashAsk::All(Told::Both),
-            Name::HKeys => HashAsk::All(Told::Fields),
-            Name::HVals => HashAsk::All(Told::Values),
+            Name::HGetAll => HashAsk::All(HashParts::Both),
+            Name::HKeys => HashAsk::All(HashParts::Fields),
+            Name::HVals => HashAsk::All(HashParts::Values),
             Name::HLen => HashAsk::Len,
             Name::HStrLen => HashAsk::StrLen(field()),
             Name::HExists => HashAsk::Exists(field()),

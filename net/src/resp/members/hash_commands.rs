@@ -13,7 +13,7 @@ use crate::resp::pattern::Pattern;
 use crate::resp::reply::{Protocol, Replies};
 
 use super::hash::{HashEdit, HashView};
-use super::hash_ask::{HashAsk, SetReply, Told};
+use super::hash_ask::{HashAsk, HashParts, SetReply};
 use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
 
 impl HashAsk<'_> {
@@ -21,7 +21,7 @@ impl HashAsk<'_> {
     pub(in crate::resp) fn run(self, state: &mut KeyState, seed: u64, replies: &mut Replies<'_>) {
         let done = match self.is_change() {
             true => self.edit(state, replies),
-            false => self.tell(state, seed, replies),
+            false => self.answer(state, seed, replies),
         };
         if let Err(text) = done {
             replies.error(&text);
@@ -29,7 +29,7 @@ impl HashAsk<'_> {
     }
 
     /// Runs a command that only reads.
-    fn tell(
+    fn answer(
         self,
         state: &KeyState,
         seed: u64,
@@ -38,17 +38,17 @@ impl HashAsk<'_> {
         let view = view_of(state)?;
         let one = |field| view.and_then(|view| view.get(field));
         match self {
-            HashAsk::Get(field) => tell_value(one(field), replies),
+            HashAsk::Get(field) => answer_value(one(field), replies),
             HashAsk::GetMany(args) => {
                 let names = args.len() - 2;
                 let finder = view.map(|view| view.finder(names));
                 replies.array(names);
                 for field in args.from(2) {
                     let found = finder.as_ref().and_then(|finder| finder.get(field));
-                    tell_value(found, replies);
+                    answer_value(found, replies);
                 }
             }
-            HashAsk::All(told) => tell_all(view, told, replies),
+            HashAsk::All(parts) => answer_all(view, parts, replies),
             HashAsk::Len => replies.integer(integer(view.map_or(0, |view| view.len()))),
             HashAsk::StrLen(field) => replies.integer(integer(one(field).map_or(0, <[u8]>::len))),
             HashAsk::Exists(field) => replies.integer(one(field).is_some().into()),
@@ -57,10 +57,10 @@ impl HashAsk<'_> {
                 let field = view
                     .zip(picked)
                     .and_then(|(view, at)| view.entries().nth(at));
-                tell_value(field.map(|(field, _)| field), replies);
+                answer_value(field.map(|(field, _)| field), replies);
             }
             HashAsk::Random(Some(count), has_values) => {
-                tell_random(view, (count, has_values), seed, replies);
+                answer_random(view, (count, has_values), seed, replies);
             }
             HashAsk::Scan(args) => scan(view, args, replies)?,
             _ => unreachable!("`edit` does the others"),
@@ -134,7 +134,7 @@ impl HashAsk<'_> {
                 check_bytes(&edit)?;
                 replies.value(&text);
             }
-            _ => unreachable!("`tell` does the others"),
+            _ => unreachable!("`answer` does the others"),
         }
         match edit.encode() {
             Some(value) => state.set_members(value),
@@ -169,24 +169,24 @@ fn check_bytes(edit: &HashEdit<'_>) -> Result<(), Cow<'static, [u8]>> {
     }
 }
 
-fn tell_value(value: Option<&[u8]>, replies: &mut Replies<'_>) {
+fn answer_value(value: Option<&[u8]>, replies: &mut Replies<'_>) {
     match value {
         Some(value) => replies.value(value),
         None => replies.null(),
     }
 }
 
-fn tell_all(view: Option<HashView<'_>>, told: Told, replies: &mut Replies<'_>) {
+fn answer_all(view: Option<HashView<'_>>, parts: HashParts, replies: &mut Replies<'_>) {
     let len = view.map_or(0, |view| view.len());
-    match told {
-        Told::Both => replies.map(len),
-        Told::Fields | Told::Values => replies.array(len),
+    match parts {
+        HashParts::Both => replies.map(len),
+        HashParts::Fields | HashParts::Values => replies.array(len),
     }
     for (field, value) in view.iter().flat_map(HashView::entries) {
-        if told != Told::Values {
+        if parts != HashParts::Values {
             replies.value(field);
         }
-        if told != Told::Fields {
+        if parts != HashParts::Fields {
             replies.value(value);
         }
     }
@@ -206,7 +206,7 @@ fn mixed(seed: u64) -> u64 {
 }
 
 /// HRANDFIELD with a count: distinct fields in their order, or with a negative count any.
-fn tell_random(
+fn answer_random(
     view: Option<HashView<'_>>,
     (count, has_values): (i64, bool),
     seed: u64,
@@ -228,7 +228,7 @@ fn tell_random(
     } else {
         len
     });
-    let mut tell = |(field, value)| {
+    let mut answer = |(field, value)| {
         if is_nested {
             replies.array(2);
         }
@@ -243,7 +243,7 @@ fn tell_random(
         let mut seeds = seed..;
         let mut at = || pick(entries.len(), seeds.next().unwrap_or_default());
         for _ in 0..wanted {
-            if !tell(entries[at()]) {
+            if !answer(entries[at()]) {
                 return;
             }
         }
@@ -255,7 +255,7 @@ fn tell_random(
         let left = entries.len() - place;
         if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
             needed -= 1;
-            if !tell(*entry) {
+            if !answer(*entry) {
                 return;
             }
         }

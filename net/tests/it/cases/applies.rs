@@ -50,7 +50,7 @@ fn sale() -> Apply {
         .then(stock.u32(0).decrease(2u64))
         .put(hold, &[2, 0, 0, 0])
         .then(hold.expire_in(600_000))
-        .then(stock.u32(0).told());
+        .then(stock.u32(0).returned());
     apply
 }
 

@@ -1,7 +1,7 @@
 //! Items of replies.
 
 use penstock_net::level::AckLevel;
-use penstock_net::reply::{ExpiryTold, ReplyHead, Standing};
+use penstock_net::reply::{KeyExpiry, ReplyHead, Standing};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
@@ -78,22 +78,26 @@ pub fn replies(cases: &mut Cases) {
 
 /// Replies that tell when a key expires.
 fn expiries(cases: &mut Cases) {
-    let told = |expiry_ms, value: &[u8]| {
+    let with_expiry = |expiry_ms, value: &[u8]| {
         let mut bytes = Vec::new();
-        let told = ExpiryTold {
+        let expiry = KeyExpiry {
             expiry_ms,
             time_ms: 1_800_000_000_000,
         };
-        head(Status::Ok).write_telling(&mut bytes, Some(told), None, value);
+        head(Status::Ok).write_extended(&mut bytes, Some(expiry), None, value);
         bytes
     };
-    cases.add("reply-item", "a key that never expires", told(0, b""));
-    let good = told(1_800_000_000_500, b"12345678");
+    cases.add(
+        "reply-item",
+        "a key that never expires",
+        with_expiry(0, b""),
+    );
+    let good = with_expiry(1_800_000_000_500, b"12345678");
     cases.add("reply-item", "a value and its expiry", good.clone());
     cases.add(
         "reply-item",
         "an expiry cut in half",
-        told(7, b"")[..32].to_vec(),
+        with_expiry(7, b"")[..32].to_vec(),
     );
     cases.add(
         "reply-item",
@@ -113,7 +117,7 @@ fn standings(cases: &mut Cases) {
             },
         };
         let mut bytes = Vec::new();
-        head(status).write_telling(&mut bytes, expiry, Some(standing), value);
+        head(status).write_extended(&mut bytes, expiry, Some(standing), value);
         bytes
     };
     let good = standing(None, Status::Ok, b"12345678");
@@ -123,7 +127,7 @@ fn standings(cases: &mut Cases) {
         "nothing of a key and how new that is",
         standing(None, Status::NotFound, b""),
     );
-    let expiry = ExpiryTold {
+    let expiry = KeyExpiry {
         expiry_ms: 7,
         time_ms: 5,
     };

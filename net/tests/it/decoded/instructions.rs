@@ -81,27 +81,27 @@ pub fn of_apply(instruction: ApplyInstruction) -> Value {
             "ON_EXPIRE"
         }
     };
-    let mut told = json!({
+    let mut fields = json!({
         "operation": operation,
         "key": instruction.key,
         "reason": instruction.reason,
         "number": at.map(number),
-        "operand": operand.map(operand_told),
+        "operand": operand.map(operand_json),
         "version": version,
         "data": data,
         "rate": rate,
     });
     if !effects.is_null() {
-        told["effects"] = effects;
+        fields["effects"] = effects;
     }
-    told
+    fields
 }
 
 fn number(at: NumberAt) -> Value {
     json!({"type": at.kind().name(), "offset": at.offset()})
 }
 
-fn operand_told(operand: Operand) -> Value {
+fn operand_json(operand: Operand) -> Value {
     match operand {
         Operand::Immediate(bits) => json!({"immediate": bits.to_string()}),
         Operand::Now { plus_ms } => json!({"now_plus_ms": plus_ms.to_string()}),

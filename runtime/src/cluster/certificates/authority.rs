@@ -197,14 +197,14 @@ mod tests {
     fn an_authority_is_read_back_and_signs_for_as_long_as_it_holds_itself() {
         let (made, own) = Authority::make(&ID, NOW_UNIX_S).expect("made");
         let read = |now| Authority::read(own.certificate.as_bytes(), &own.key, &ID, now);
-        let again = read(NOW_UNIX_S).map_err(|told| panic!("{told}"));
+        let again = read(NOW_UNIX_S).map_err(|message| panic!("{message}"));
         let again = again.expect("sound");
         assert_eq!(again.expires_unix_s, made.expires_unix_s);
         let late = made.expires_unix_s - 3 * DAY_S;
         let client = again.sign(&Subject::Client("till"), 365, late);
         assert_eq!(client.expect("signed").expires_unix_s, made.expires_unix_s);
-        let told = read(made.expires_unix_s).err().expect("it has ended");
-        assert!(told.contains("it ended at 2036"), "{told}");
+        let message = read(made.expires_unix_s).err().expect("it has ended");
+        assert!(message.contains("it ended at 2036"), "{message}");
     }
 
     #[test]
@@ -215,11 +215,11 @@ mod tests {
             let read = Authority::read(certificate.as_bytes(), key, id, NOW_UNIX_S);
             read.err().expect("refused")
         };
-        let told = read(&own.certificate, &own.key, &[8; 16]);
-        assert!(told.contains("penstock cluster 0808"), "{told}");
-        let told = read(&own.certificate, &other.key, &ID);
-        assert!(told.contains("not that of the certificate"), "{told}");
-        let told = read(&own.key, &own.key, &ID);
-        assert!(told.contains("no certificate in PEM"), "{told}");
+        let message = read(&own.certificate, &own.key, &[8; 16]);
+        assert!(message.contains("penstock cluster 0808"), "{message}");
+        let message = read(&own.certificate, &other.key, &ID);
+        assert!(message.contains("not that of the certificate"), "{message}");
+        let message = read(&own.key, &own.key, &ID);
+        assert!(message.contains("no certificate in PEM"), "{message}");
     }
 }

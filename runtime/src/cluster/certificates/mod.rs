@@ -154,9 +154,9 @@ fn nodes_of(
 
 /// Where clients and other nodes find it, and where itself does.
 fn hosts_of(node: &ClusterNode) -> Vec<String> {
-    let told = [Some(&node.clients), node.resp.as_ref()];
+    let addresses = [Some(&node.clients), node.resp.as_ref()];
     let mut hosts: Vec<String> = Vec::new();
-    for text in told.into_iter().flatten() {
+    for text in addresses.into_iter().flatten() {
         let host = text.rsplit_once(':').map_or(&text[..], |(host, _)| host);
         hosts.push(host.trim_matches(['[', ']']).to_string());
     }

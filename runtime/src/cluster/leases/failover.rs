@@ -22,7 +22,7 @@ use crate::cluster::{NodePlan, RETRY, Shared};
 use crate::stats::{Decided, DecidedLast, FailedSwap};
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// How long a connection for heartbeats may take to be made. A lost SYN is sent again after a
 /// second, so that a new attempt is sooner.
 const CONNECT: Duration = Duration::from_millis(500);
@@ -34,19 +34,19 @@ const KEEP_EACH: u32 = 10;
 /// Looks until it is over.
 pub(crate) fn decide(shared: &Arc<Shared>, swaps: &flume::Sender<Swap>) {
     let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
-    let mut looks = 0;
+    let mut rounds = 0;
     while !shared.is_over.load(Ordering::Relaxed) {
-        if looks % KEEP_EACH == 0 {
+        if rounds % KEEP_EACH == 0 {
             keep_leases(shared, &mut dialing);
         }
-        looks = looks.wrapping_add(1);
-        if let Some(swap) = shared.leases.look()
+        rounds = rounds.wrapping_add(1);
+        if let Some(swap) = shared.leases.next_swap()
             && swaps.try_send(swap).is_err()
         {
             // The thread of swaps has ended.
             shared.leases.swapped(PAUSE);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK_EVERY);
     }
     for thread in dialing.into_values() {
         let _ = thread.join();

@@ -44,7 +44,7 @@ use crate::system::boot_clock::BootClock;
 pub(crate) use self::serving::{End, Serving};
 
 /// The longest wait for a frame: how soon a change of what is claimed leaves, too.
-const LOOK: Duration = Duration::from_millis(20);
+const READ_WAIT: Duration = Duration::from_millis(20);
 const PIECE_BYTES: usize = 4096;
 
 /// A connection for heartbeats that has proven itself; the dialling side `is_source`.
@@ -55,7 +55,7 @@ fn line_of_heartbeats(
 ) -> std::io::Result<BlockingLine> {
     let rules = LineRules {
         of: "heartbeats",
-        look: LOOK,
+        read_wait: READ_WAIT,
         piece_bytes: PIECE_BYTES,
         frame_bytes_max: HEARTBEAT_FRAME_BYTES_MAX,
     };
@@ -271,7 +271,12 @@ impl Leases {
     }
 
     /// A heartbeat was read; puts the answer.
-    fn heard(&self, connected: Connected, heartbeat: &Heartbeat<'_>, out: &mut Outgoing) {
+    fn answer_heartbeat(
+        &self,
+        connected: Connected,
+        heartbeat: &Heartbeat<'_>,
+        out: &mut Outgoing,
+    ) {
         let mut state = self.state();
         let Some(failover) = self.of(&mut state, connected) else {
             return;
@@ -315,14 +320,14 @@ impl Leases {
         let now_us = self.parts.clock.now_us();
         let shard_of = |partition| self.topology.owner(partition * (SLOTS / LINK_PARTITIONS));
         failover.note_all(now_us, &self.parts.table, shard_of);
-        failover.looks(now_us);
+        failover.note_awake(now_us);
         now_us
     }
 
     // ---- decisions ----
 
     /// Looks, and returns a change that is to be asked for. [`Leases::swapped`] is to follow.
-    pub(crate) fn look(&self) -> Option<Swap> {
+    pub(crate) fn next_swap(&self) -> Option<Swap> {
         let mut state = self.state();
         let state = &mut *state;
         let failover = state.failover.as_mut().filter(|_| state.is_on)?;

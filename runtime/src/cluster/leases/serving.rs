@@ -55,9 +55,9 @@ impl Serving<'_> {
     }
 
     fn run(&self, connected: Connected, line: &mut BlockingLine) -> End {
-        let mut heard = Instant::now();
-        let mut due = heard;
-        let mut told = None;
+        let mut last_received = Instant::now();
+        let mut due = last_received;
+        let mut sent_changes = None;
         loop {
             if self.is_over.load(Ordering::Relaxed) {
                 return End::Over;
@@ -70,11 +70,11 @@ impl Serving<'_> {
             };
             let now = Instant::now();
             let grace = Duration::from_micros(pulse.rules.grace_us());
-            if now.duration_since(heard) >= grace {
+            if now.duration_since(last_received) >= grace {
                 return End::Silent(grace);
             }
-            if now >= due || told != Some(pulse.changes) {
-                told = Some(pulse.changes);
+            if now >= due || sent_changes != Some(pulse.changes) {
+                sent_changes = Some(pulse.changes);
                 let beat = Duration::from_micros(pulse.rules.beat_us());
                 // By the schedule, but for one that it is behind of.
                 due = (due + beat).max(now + beat / 2);
@@ -85,7 +85,7 @@ impl Serving<'_> {
             }
             match self.take(connected, line) {
                 Ok(0) => {}
-                Ok(_) => heard = Instant::now(),
+                Ok(_) => last_received = Instant::now(),
                 Err(end) => return end.into(),
             }
         }
@@ -96,7 +96,7 @@ impl Serving<'_> {
         line.receive()?;
         let taken = line.frames(|message, out| match message {
             LinkMessage::Heartbeat(heartbeat) => {
-                self.leases.heard(connected, heartbeat, out);
+                self.leases.answer_heartbeat(connected, heartbeat, out);
                 Ok(())
             }
             LinkMessage::Confirm(confirm) => {

@@ -85,7 +85,7 @@ impl Node {
         };
         // Its shard has always turned a moment ago.
         parts.table.turned(0, u64::MAX / 2);
-        parts.table.tell(SHARED, ABLE);
+        parts.table.set_standing(SHARED, ABLE);
         Node {
             leases: Leases::new(me, parts, plan),
             seen: Seen::read(&directory).expect("nothing yet"),
@@ -222,7 +222,7 @@ fn a_member_lends_what_it_is_asked_for_and_does_not_begin_meanwhile() {
         // Nobody looks here but the threads of the connection.
         assert!(other.table().begins_us(SHARED) > first_us);
         assert!(!other.has_lease(1), "the primary lends nothing");
-        one.leases.look();
+        one.leases.next_swap();
         let read = one.leases.parts.stats.failover.read();
         let peer = read.peers[0];
         assert!(peer.node == 2 && peer.is_connected && peer.round_trip_us.is_some());
@@ -231,7 +231,7 @@ fn a_member_lends_what_it_is_asked_for_and_does_not_begin_meanwhile() {
         other.is_over.store(true, Ordering::Relaxed);
         ended(sides);
         wait_until("the lease runs out without heartbeats", || {
-            one.leases.look();
+            one.leases.next_swap();
             one.leases.parts.stats.failover.read().lease_left_us() == Some(0)
         });
         let left = one.leases.parts.stats.failover.read();
@@ -282,7 +282,7 @@ fn a_connection_without_a_frame_for_the_grace_is_closed() {
 }
 
 #[test]
-fn a_node_that_the_plan_names_no_more_is_told_so() {
+fn a_node_that_the_plan_names_no_more_is_refused_by_name() {
     let (one, other) = both("unnamed");
     std::thread::scope(|scope| {
         let (made, taken) = greeted(&one, &other);
@@ -306,7 +306,7 @@ fn a_node_that_the_plan_names_no_more_is_told_so() {
 }
 
 /// What node 2 says when node 1 has proven itself and sends these bytes.
-fn told_of(name: &str, sent: &[u8]) -> (RefusalCode, String) {
+fn refusal_of(name: &str, sent: &[u8]) -> (RefusalCode, String) {
     let (one, other) = both(name);
     let (mut stream_end, mut outcome) = (None, None);
     std::thread::scope(|scope| {
@@ -344,11 +344,11 @@ fn frame(number: u64, marks: Marks, message: &LinkMessage<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_that_are_no_heartbeats_are_told_by_name_and_end_the_connection() {
+fn bytes_that_are_no_heartbeats_are_refused_by_name_and_end_the_connection() {
     let heartbeat = |number| {
         LinkMessage::Heartbeat(Heartbeat {
             number,
-            heard: 0,
+            last_read: 0,
             plan: 4,
             claims: Claims::default(),
         })
@@ -380,9 +380,9 @@ fn bytes_that_are_no_heartbeats_are_told_by_name_and_end_the_connection() {
             "BEAT has no place among heartbeats",
         ),
     ] {
-        let (found, told) = told_of(name, &sent);
-        assert_eq!(found, code, "{name}: {told}");
-        assert!(told.contains(text), "{name}: {told}");
+        let (found, refusal_text) = refusal_of(name, &sent);
+        assert_eq!(found, code, "{name}: {refusal_text}");
+        assert!(refusal_text.contains(text), "{name}: {refusal_text}");
     }
 }
 
@@ -391,33 +391,33 @@ fn numbers_go_on_over_connections_and_begin_anew_with_another_start() {
     let (one, other) = both("starts");
     let heartbeat = |number| Heartbeat {
         number,
-        heard: 0,
+        last_read: 0,
         plan: 4,
         claims: Claims::default(),
     };
     let ((stream, mut here), (there, at_other)) = greeted(&one, &other);
     let mut line = line_of_heartbeats(there, at_other, false).expect("a socket");
-    let heard = |connected, number, line: &mut BlockingLine| {
+    let beats = |connected, number, line: &mut BlockingLine| {
         one.leases
-            .heard(connected, &heartbeat(number), line.outgoing());
+            .answer_heartbeat(connected, &heartbeat(number), line.outgoing());
     };
-    let next_heard = |connected| {
+    let next_last_read = |connected| {
         let mut state = one.leases.state();
         let failover = one.leases.of(&mut state, connected).expect("it counts");
         let mut claims = Vec::new();
-        failover.send(one.now_us(), 2, &mut claims).heard
+        failover.send(one.now_us(), 2, &mut claims).last_read
     };
     let first = one.leases.connect(&here.peer, &stream).expect("it is on");
-    heard(first, 70, &mut line);
+    beats(first, 70, &mut line);
     let second = one.leases.connect(&here.peer, &stream).expect("it is on");
-    assert_eq!(next_heard(second), 70);
+    assert_eq!(next_last_read(second), 70);
     // The first one does not count any more.
-    heard(first, 90, &mut line);
+    beats(first, 90, &mut line);
     assert!(one.leases.pulse(first).is_none());
-    assert_eq!(next_heard(second), 70);
+    assert_eq!(next_last_read(second), 70);
     here.peer.start.start_id += 1;
     let third = one.leases.connect(&here.peer, &stream).expect("it is on");
-    assert_eq!(next_heard(third), 0);
+    assert_eq!(next_last_read(third), 0);
     one.end();
     other.end();
 }
@@ -429,7 +429,7 @@ fn without_failover_in_the_plan_nobody_is_connected_and_it_comes_and_goes_while_
     let ((stream, here), _there) = greeted(&one, &off);
     assert!(off.leases.connect(&here.peer, &stream).is_none());
     assert!(!off.leases.is_on() && off.leases.neighbours().is_empty());
-    assert!(off.leases.look().is_none());
+    assert!(off.leases.next_swap().is_none());
     assert_eq!(off.table().begins_us(SHARED), u64::MAX);
     off.leases.take_plan(Some(plan(5, 1, 5)), None);
     assert_eq!(off.leases.neighbours(), [1]);
@@ -456,7 +456,7 @@ fn who_is_silent_for_the_grace_is_replaced_by_a_swap_of_exactly_the_plan_that_wa
     // It is not known what the home has: nothing is asked for.
     let waits_until = Instant::now() + 2 * Duration::from_micros(RULES.grace_us());
     while Instant::now() < waits_until {
-        assert!(other.leases.look().is_none());
+        assert!(other.leases.next_swap().is_none());
         std::thread::sleep(Duration::from_millis(5));
     }
     let file = Arc::new(plan_file(4));
@@ -464,7 +464,7 @@ fn who_is_silent_for_the_grace_is_replaced_by_a_swap_of_exactly_the_plan_that_wa
     other.leases.note_home(Arc::clone(&file), revision.clone());
     let mut swap = None;
     wait_until("a takeover", || {
-        swap = other.leases.look();
+        swap = other.leases.next_swap();
         swap.is_some()
     });
     let swap = swap.expect("it was seen");
@@ -479,15 +479,15 @@ fn who_is_silent_for_the_grace_is_replaced_by_a_swap_of_exactly_the_plan_that_wa
     assert_eq!(swap.revision, revision);
     assert!(Arc::ptr_eq(&swap.file, &file));
     // One at a time, and none for a while behind one that failed.
-    assert!(other.leases.look().is_none());
+    assert!(other.leases.next_swap().is_none());
     other.leases.swapped(PATIENCE);
-    assert!(other.leases.look().is_none());
+    assert!(other.leases.next_swap().is_none());
     other.leases.swapped(Duration::ZERO);
     // What the home has by now is another plan than the one that is decided by.
     other
         .leases
         .note_home(Arc::new(plan_file(5)), Revision::Digest([5; 32]));
-    assert!(other.leases.look().is_none());
+    assert!(other.leases.next_swap().is_none());
     one.end();
     other.end();
 }

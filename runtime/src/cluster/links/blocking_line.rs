@@ -25,7 +25,7 @@ pub(crate) struct LineRules {
     /// What it carries, for people.
     pub(crate) of: &'static str,
     /// The longest wait for a frame: how soon a thread hears that it is over.
-    pub(crate) look: Duration,
+    pub(crate) read_wait: Duration,
     /// Bytes of one reading.
     pub(crate) piece_bytes: usize,
     /// Bytes of a frame that comes, at most.
@@ -96,7 +96,7 @@ impl BlockingLine {
         is_source: bool,
         rules: LineRules,
     ) -> std::io::Result<BlockingLine> {
-        stream.set_read_timeout(Some(rules.look))?;
+        stream.set_read_timeout(Some(rules.read_wait))?;
         stream.set_write_timeout(Some(WRITE))?;
         // HELLO and PROOF have gone one way, and WELCOME the other.
         let (next, next_out) = match is_source {
@@ -141,9 +141,9 @@ impl BlockingLine {
         let has_ended = tls.has_ended();
         // The alert that says why, or a new key.
         tls.take_output(&mut self.sealed);
-        let told = self.write();
+        let written = self.write();
         taken.map_err(|fault| LineEnd::Failed(fault.to_string()))?;
-        told?;
+        written?;
         match has_ended && self.received.is_empty() {
             true => Err(closed()),
             false => Ok(()),

@@ -85,7 +85,7 @@ struct Line<'a> {
     tls: Option<TlsConnection>,
     until: Instant,
     /// The other end has sent something.
-    has_heard: bool,
+    has_received: bool,
     received: Vec<u8>,
     /// Length of the frame that is read now. So many bytes leave `received` before the next frame
     /// is read.
@@ -109,7 +109,7 @@ impl<'a> Line<'a> {
             stream,
             tls: None,
             until: Instant::now() + patience,
-            has_heard: false,
+            has_received: false,
             received: Vec::new(),
             taken: 0,
             next: 1,
@@ -184,7 +184,7 @@ impl<'a> Line<'a> {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.to_string().into()),
         };
-        self.has_heard = true;
+        self.has_received = true;
         let Some(tls) = &mut self.tls else {
             self.received.extend_from_slice(&piece[..bytes]);
             return Ok(());
@@ -214,7 +214,7 @@ impl<'a> Line<'a> {
                     break;
                 }
                 Ok(LinkReceived::Incomplete { .. }) => {}
-                Err(fault) => return Err(self.told_of(&fault).into()),
+                Err(fault) => return Err(self.describe(&fault).into()),
             }
             self.read()?;
         }
@@ -238,7 +238,7 @@ impl<'a> Line<'a> {
     }
 
     /// What is wrong with bytes that are no frame.
-    fn told_of(&self, fault: &LinkFault) -> String {
+    fn describe(&self, fault: &LinkFault) -> String {
         let is_tls = self.received.first().is_some_and(|first| {
             // A handshake, or the alert of who was sent no TLS.
             [TLS_FIRST_BYTE, TLS_ALERT].contains(first)
@@ -335,7 +335,7 @@ impl Greeter<'_> {
             };
             let dialed = TlsConnection::dial(tls.served.dialing(), name);
             if let Err(cause) = line.secure(dialed) {
-                let is_without_tls = !line.has_heard && Instant::now() < line.until;
+                let is_without_tls = !line.has_received && Instant::now() < line.until;
                 let text = match is_without_tls {
                     true => format!("{}: it may have no TLS on its links", cause.text),
                     false => cause.text,
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_secret_is_let_in_and_told_how_many_shards_there_are() {
+    fn who_knows_the_secret_is_let_in_and_answered_how_many_shards_there_are() {
         let both = (secret(1), secret(1));
         let (made, taken) = meet("good", me(1, 2), (2, 3), me(2, 4), both, (3, 33));
         let peer = made.expect("proven");

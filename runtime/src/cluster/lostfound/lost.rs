@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_counter_the_difference_is_told_or_that_it_is_not_known() {
+    fn of_a_counter_the_difference_is_shown_or_that_it_is_not_known() {
         let bytes = |number: u64| number.to_le_bytes();
         let sold = lost(was(Some(&bytes(100))), Some(&bytes(90)));
         assert_eq!(sold.units(), Some(-10));

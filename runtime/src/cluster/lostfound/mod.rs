@@ -169,12 +169,12 @@ pub fn read_lostfound(data: &Path) -> io::Result<Vec<KeptFile>> {
     }
     paths.sort_unstable();
     let mut files = Vec::new();
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (_, path) in paths.into_iter().rev() {
         let mut file = read_file(path)?;
         let all = file.changes.len();
         file.changes
-            .retain(|it| told.insert((it.partition, it.version, it.key.clone())));
+            .retain(|it| seen.insert((it.partition, it.version, it.key.clone())));
         file.repeated = all - file.changes.len();
         files.push(file);
     }
@@ -293,14 +293,14 @@ impl Kept {
     /// The partitions among these that have more records than were reported. A link that ends has
     /// its diverged records searched again.
     fn note(&mut self, partitions: impl Iterator<Item = PartitionId>) -> BTreeSet<PartitionId> {
-        let mut told = BTreeSet::new();
+        let mut noted = BTreeSet::new();
         for partition in partitions {
             if let Some(newest) = self.unnoted.remove(&partition) {
                 self.noted.insert(partition, newest);
-                told.insert(partition);
+                noted.insert(partition);
             }
         }
-        told
+        noted
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_synced_stands_in_the_file() {
+    fn what_is_reported_synced_stands_in_the_file() {
         let data = std::env::temp_dir().join(format!("penstock-lostfound-{}", std::process::id()));
         fs::create_dir_all(&data).expect("made");
         let (sender, found) = flume::unbounded();
@@ -346,26 +346,26 @@ mod tests {
         }
         drop(sender);
         let path = data.join("lostfound/5-3.records");
-        let told = RefCell::new(Vec::new());
+        let reported = RefCell::new(Vec::new());
         let read = || fs::read(&path).unwrap_or_default();
         keep(
             &data,
             (5, 3),
             &found,
             |_| panic!("no key of a client"),
-            |partition, link| told.borrow_mut().push((partition, link, read())),
+            |partition, link| reported.borrow_mut().push((partition, link, read())),
             |error| panic!("{error}"),
         );
         let expected = [
             (8, None, b"onetwo".to_vec()),
             (7, Some(LinkId(1)), b"onetwo".to_vec()),
         ];
-        assert_eq!(told.into_inner(), expected);
+        assert_eq!(reported.into_inner(), expected);
         fs::remove_dir_all(&data).expect("removed");
     }
 
     #[test]
-    fn tails_with_keys_of_clients_are_told_whole_before_their_partitions_go_on() {
+    fn tails_with_keys_of_clients_are_reported_whole_before_their_partitions_go_on() {
         let data = std::env::temp_dir().join(format!("penstock-whole-{}", std::process::id()));
         fs::create_dir_all(&data).expect("made");
         let (sender, found) = flume::unbounded();
@@ -381,7 +381,7 @@ mod tests {
             sender.send(next).expect("there");
         }
         let sender = RefCell::new(Some(sender));
-        let told = RefCell::new(Vec::new());
+        let reported = RefCell::new(Vec::new());
         keep(
             &data,
             (5, 3),
@@ -389,12 +389,12 @@ mod tests {
             |partitions| {
                 let file = fs::read(data.join("lostfound/5-3.records"));
                 assert!(file.expect("written").starts_with(&put));
-                told.borrow_mut().push(format!("all of {partitions:?}"));
+                reported.borrow_mut().push(format!("all of {partitions:?}"));
             },
             |partition, _| {
-                told.borrow_mut().push(format!("{partition}"));
+                reported.borrow_mut().push(format!("{partition}"));
                 let mut sender = sender.borrow_mut();
-                let count = told.borrow().iter().filter(|it| *it == "2").count();
+                let count = reported.borrow().iter().filter(|it| *it == "2").count();
                 match (partition, count) {
                     // The same is looked for once more.
                     (2, 1) => {
@@ -415,7 +415,7 @@ mod tests {
             |error| panic!("{error}"),
         );
         let expected = ["3", "all of {1}", "1", "2", "1", "2"];
-        assert_eq!(told.into_inner(), expected);
+        assert_eq!(reported.into_inner(), expected);
         fs::remove_dir_all(&data).expect("removed");
     }
 
@@ -433,7 +433,7 @@ mod tests {
         let [file] = files.as_slice() else {
             panic!("{files:?}");
         };
-        let told: Vec<_> = file
+        let records: Vec<_> = file
             .changes
             .iter()
             .map(|it| (it.version, it.value.clone()))
@@ -442,13 +442,13 @@ mod tests {
             lostfound_bytes(&data),
             fs::metadata(&file.path).expect("there").len()
         );
-        assert_eq!(told, [((7, 3), Some(b"value".to_vec())), ((7, 4), None)]);
+        assert_eq!(records, [((7, 3), Some(b"value".to_vec())), ((7, 4), None)]);
         assert_eq!((file.counts(), file.torn_bytes), ((2, 1), 16));
         fs::remove_dir_all(&data).expect("removed");
     }
 
     #[test]
-    fn what_stands_in_two_files_is_told_of_the_later_start_alone() {
+    fn what_stands_in_two_files_is_reported_of_the_later_start_alone() {
         let data = std::env::temp_dir().join(format!("penstock-twice-{}", std::process::id()));
         fs::create_dir_all(data.join(LOSTFOUND)).expect("made");
         let [first, second, third] = [3, 4, 5].map(|it| encoded(it, PartKind::Put, b"value"));
@@ -460,7 +460,7 @@ mod tests {
             fs::write(data.join(LOSTFOUND).join(name), bytes).expect("written");
         }
         let files = read_lostfound(&data).expect("read");
-        let told: Vec<_> = files
+        let records: Vec<_> = files
             .iter()
             .map(|file| {
                 let name = file.path.file_name().and_then(|name| name.to_str());
@@ -468,7 +468,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            records,
             [("9-1.records", (1, 1), 1), ("10-0.records", (2, 1), 0)]
         );
         fs::remove_dir_all(&data).expect("removed");

@@ -109,7 +109,7 @@ fn read(data: &Path, directory: &Directory) -> Result<Vec<Lost>, LostError> {
             Event::Segment(segment) => {
                 segments.next(segment.header.log_id, segment.header.sequence);
             }
-            Event::Contents(contents) => segments.take_told(contents),
+            Event::Contents(contents) => segments.take_contents(contents),
             Event::Part(part, _) => {
                 let version = (part.epoch(), part.sequence());
                 let value = (part.kind() == PartKind::Put).then(|| part.value());
@@ -156,27 +156,27 @@ struct Segments {
     /// Its segments at this place, by their sequences.
     here: Rc<BTreeSet<u64>>,
     /// It was told that some had been released by then. A log begins dense.
-    is_told: bool,
+    has_contents: bool,
     there: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Segments {
     fn next(&mut self, log: u64, sequence: u64) {
         if self.log != log {
-            (self.log, self.is_told) = (log, false);
+            (self.log, self.has_contents) = (log, false);
         }
         self.there.entry(log).or_default().insert(sequence);
-        match self.is_told {
+        match self.has_contents {
             true => drop(Rc::make_mut(&mut self.here).insert(sequence)),
             false => self.here = Rc::new((1..=sequence).collect()),
         }
     }
 
-    fn take_told(&mut self, contents: &Contents) {
+    fn take_contents(&mut self, contents: &Contents) {
         let last = self.here.last().copied();
-        let told = contents.segments.iter().map(|it| it.sequence);
-        self.here = Rc::new(told.chain(last).collect());
-        self.is_told = true;
+        let listed = contents.segments.iter().map(|it| it.sequence);
+        self.here = Rc::new(listed.chain(last).collect());
+        self.has_contents = true;
     }
 
     /// Whether those that a log had once, from this one on, were not released since.
@@ -410,13 +410,13 @@ mod tests {
             tails.note(b"stock", version, Some(&bytes(number)), &segments);
             tails.note(b"other", version, None, &segments);
         }
-        let told: Vec<_> = tails
+        let found: Vec<_> = tails
             .end(&[0; PARTITIONS], &Segments::default())
             .iter()
             .map(|lost| (lost.version, lost.records, lost.units()))
             .collect();
         assert_eq!(
-            told,
+            found,
             [((again, 12), 2, Some(-10)), ((second, 30), 1, Some(-2))]
         );
     }
@@ -459,8 +459,8 @@ mod tests {
         // Its own record of settings was the first of the tail.
         let settings = number_at(&[RESERVED_KEY, b"settings"].concat(), (new, 31), 0);
         let log = [((old, 30), 100), ((new, 41), 70), ((old, 35), 95)];
-        let told = before_of(&[settings, kept[0].clone()], &log);
-        assert_eq!(told, was(Some(&100u64.to_le_bytes())));
+        let found = before_of(&[settings, kept[0].clone()], &log);
+        assert_eq!(found, was(Some(&100u64.to_le_bytes())));
     }
 
     #[test]
@@ -490,7 +490,7 @@ mod tests {
             repeated: 0,
             torn_bytes: 0,
         };
-        let told = |forgotten: u64| {
+        let found_with = |forgotten: u64| {
             let mut tails = Tails::new(std::slice::from_ref(&file));
             let segments = Segments::default();
             tails.note(b"cold", (7, 12), Some(b"then"), &segments);
@@ -501,11 +501,11 @@ mod tests {
             lost.into_iter().map(|it| it.before).collect::<Vec<_>>()
         };
         let then = || was(Some(b"then"));
-        assert_eq!(told(0), [then(), then(), was(None)]);
-        assert_eq!(told(12), [then(), then(), AtFork::Unknown]);
+        assert_eq!(found_with(0), [then(), then(), was(None)]);
+        assert_eq!(found_with(12), [then(), then(), AtFork::Unknown]);
         let unknown = || AtFork::Unknown;
-        assert_eq!(told(13), [unknown(), then(), unknown()]);
-        assert_eq!(told(41), [unknown(), unknown(), unknown()]);
+        assert_eq!(found_with(13), [unknown(), then(), unknown()]);
+        assert_eq!(found_with(41), [unknown(), unknown(), unknown()]);
     }
 
     #[test]
@@ -540,7 +540,7 @@ mod tests {
         };
         // The log has segments 1 to 6. The second is gone before the tail begins in the fourth.
         // `gone` are further segments that are gone.
-        let told = |gone: &[u64]| {
+        let found_without = |gone: &[u64]| {
             let mut tails = Tails::new(std::slice::from_ref(&file));
             let mut segments = Segments::default();
             for sequence in (1..=6).filter(|it| *it != 2 && !gone.contains(it)) {
@@ -555,7 +555,7 @@ mod tests {
                         4 => listed.collect(),
                         _ => listed.filter(|it| !gone.contains(it)).collect(),
                     };
-                    segments.take_told(&contents(&listed));
+                    segments.take_contents(&contents(&listed));
                 }
                 if sequence == 4 {
                     tails.note(b"cold", (9, 41), Some(b"alone"), &segments);
@@ -565,10 +565,10 @@ mod tests {
             let mut lost = tails.end(&[20; PARTITIONS], &segments);
             lost.pop().expect("one").before
         };
-        assert_eq!(told(&[]), was(Some(b"then")));
-        assert_eq!(told(&[5]), was(Some(b"then")));
-        assert_eq!(told(&[1]), was(Some(b"then")));
-        assert_eq!(told(&[3]), AtFork::Unknown);
-        assert_eq!(told(&[4]), AtFork::Unknown);
+        assert_eq!(found_without(&[]), was(Some(b"then")));
+        assert_eq!(found_without(&[5]), was(Some(b"then")));
+        assert_eq!(found_without(&[1]), was(Some(b"then")));
+        assert_eq!(found_without(&[3]), AtFork::Unknown);
+        assert_eq!(found_without(&[4]), AtFork::Unknown);
     }
 }

@@ -737,7 +737,7 @@ learners = [1]
     }
 
     #[test]
-    fn a_secret_that_others_may_read_is_refused_and_nothing_of_it_is_told() {
+    fn a_secret_that_others_may_read_is_refused_and_nothing_of_it_is_shown() {
         let name = format!("penstock-open-secret-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("made");
@@ -749,14 +749,14 @@ learners = [1]
             std::fs::set_permissions(&secret, mode).expect("set");
             ClusterFile::read(&path).map(|file| file.cluster_id[15])
         };
-        let told = read(0o644).expect_err("others may read it").to_string();
+        let message = read(0o644).expect_err("others may read it").to_string();
         let expected = format!(
             "others may read it (mode 0644): chmod 600 {}",
             secret.display()
         );
         assert!(
-            told.ends_with(&expected) && !told.contains("abcdef"),
-            "{told}"
+            message.ends_with(&expected) && !message.contains("abcdef"),
+            "{message}"
         );
         assert_eq!(read(0o600).expect("private"), 15);
         std::fs::remove_dir_all(folder).expect("removed");

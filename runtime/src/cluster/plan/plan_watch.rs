@@ -36,7 +36,7 @@ struct Seen {
     revision: Option<Revision>,
     /// Since when it does not answer.
     silent_since: Option<Instant>,
-    is_silence_told: bool,
+    is_silence_reported: bool,
     /// What is told of a home without a plan is told once.
     is_gone: bool,
 }
@@ -56,12 +56,12 @@ pub(in crate::cluster) fn watch(
     let mut seen = Seen {
         revision: None,
         silent_since: None,
-        is_silence_told: false,
+        is_silence_reported: false,
         is_gone: false,
     };
     let mut dialing: Dialed = BTreeMap::new();
     let mut relaying: Dialed = BTreeMap::new();
-    let mut looked_at = Instant::now();
+    let mut renewed_at = Instant::now();
     while !shared.is_over.load(Ordering::Relaxed) {
         keep_dialing(shared, &mut dialing, ("penstock-dial", dial));
         if shared.relay.is_on() {
@@ -69,9 +69,9 @@ pub(in crate::cluster) fn watch(
         }
         let is_asked = reread.take();
         let before = shared.file();
-        let looked = look(home.as_mut(), &seen, is_asked);
-        seen.hear(shared, plan, &looked, is_asked);
-        match looked {
+        let watched = poll(home.as_mut(), &seen, is_asked);
+        seen.note_answer(shared, plan, &watched, is_asked);
+        match watched {
             Ok(Watched::Changed(stored)) => {
                 seen.is_gone = false;
                 seen.revision = take(shared, plan, &before, stored, is_asked);
@@ -95,8 +95,8 @@ pub(in crate::cluster) fn watch(
                 shared.stats.plan.refuse_no_more();
             }
             Ok(Watched::Same) => {
-                if plan.place.is_ordered() && looked_at.elapsed() >= RENEWAL {
-                    looked_at = Instant::now();
+                if plan.place.is_ordered() && renewed_at.elapsed() >= RENEWAL {
+                    renewed_at = Instant::now();
                     renew(shared, plan, home.as_mut(), &seen);
                 }
             }
@@ -109,7 +109,7 @@ pub(in crate::cluster) fn watch(
 }
 
 /// Looks at the home: for a while, or at once if somebody asks, or if nothing was seen there yet.
-fn look(home: &mut dyn PlanHome, seen: &Seen, is_asked: bool) -> Result<Watched, HomeError> {
+fn poll(home: &mut dyn PlanHome, seen: &Seen, is_asked: bool) -> Result<Watched, HomeError> {
     match &seen.revision {
         Some(known) if !is_asked => home.watch(known, RETRY),
         _ => Ok(home.load()?.map_or(Watched::Gone, Watched::Changed)),
@@ -118,17 +118,17 @@ fn look(home: &mut dyn PlanHome, seen: &Seen, is_asked: bool) -> Result<Watched,
 
 impl Seen {
     /// Notes whether the home answers, and tells of a silence and its end.
-    fn hear(
+    fn note_answer(
         &mut self,
         shared: &Shared,
         plan: &NodePlan,
-        looked: &Result<Watched, HomeError>,
+        watched: &Result<Watched, HomeError>,
         is_asked: bool,
     ) {
-        let Err(error) = looked else {
+        let Err(error) = watched else {
             self.silent_since = None;
-            shared.stats.plan.hear(true);
-            if std::mem::take(&mut self.is_silence_told) {
+            shared.stats.plan.note_home(true);
+            if std::mem::take(&mut self.is_silence_reported) {
                 info!("{} answers again", plan.place);
             }
             return;
@@ -137,9 +137,9 @@ impl Seen {
         let since = *self.silent_since.get_or_insert_with(Instant::now);
         let is_long = since.elapsed() >= SILENCE;
         if is_long {
-            shared.stats.plan.hear(false);
+            shared.stats.plan.note_home(false);
         }
-        if is_asked || (is_long && !std::mem::replace(&mut self.is_silence_told, true)) {
+        if is_asked || (is_long && !std::mem::replace(&mut self.is_silence_reported, true)) {
             warn!("{}: {error}; what it said before holds", plan.place);
         }
     }
@@ -152,19 +152,19 @@ impl Seen {
 }
 
 /// Takes what the home has, unless it is refused. What is not new is taken if somebody asks.
-/// `looked_by` was in force when the home was looked at: if another plan is by now, what was seen
+/// `seen_by` was in force when the home was looked at: if another plan is by now, what was seen
 /// may be older than that, and `None` says that the home is to be looked at again.
 pub(in crate::cluster) fn take(
     shared: &Shared,
     plan: &NodePlan,
-    looked_by: &Arc<ClusterFile>,
+    seen_by: &Arc<ClusterFile>,
     stored: StoredPlan,
     is_asked: bool,
 ) -> Option<Revision> {
     let one_at_a_time = shared.taking.lock();
     let _one_at_a_time = one_at_a_time.unwrap_or_else(PoisonError::into_inner);
     let before = shared.file();
-    if !Arc::ptr_eq(&before, looked_by) {
+    if !Arc::ptr_eq(&before, seen_by) {
         return None;
     }
     let revision = stored.revision;

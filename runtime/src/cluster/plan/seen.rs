@@ -235,12 +235,12 @@ mod tests {
             node: 1,
         };
         let two = Whose { node: 2, ..one };
-        let told = |whose| check(&directory, whose).expect("read");
-        assert_eq!((told(None), told(Some(one))), (Ok(()), Ok(())));
+        let checked = |whose| check(&directory, whose).expect("read");
+        assert_eq!((checked(None), checked(Some(one))), (Ok(()), Ok(())));
         claim(&directory, one).expect("written");
         assert!(admits(&Seen::read(&directory).expect("read"), 9, 99));
-        assert_eq!((told(None), told(Some(two))), (Err(one), Err(one)));
-        assert_eq!(told(Some(one)), Ok(()));
+        assert_eq!((checked(None), checked(Some(two))), (Err(one), Err(one)));
+        assert_eq!(checked(Some(one)), Ok(()));
         claim(&directory, one).expect("read");
         assert!(claim(&directory, two).is_err());
         let again = Seen::read(&directory).expect("read");

@@ -33,7 +33,7 @@ pub(crate) use self::peer_queues::PeerQueues;
 use self::peer_queues::PeerMail;
 
 /// The longest wait of a thread: how soon it sees that a connection has ended.
-const LOOK: Duration = Duration::from_millis(100);
+const READ_WAIT: Duration = Duration::from_millis(100);
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_millis(500);
 /// Between two attempts to connect to a node that takes no messages.
@@ -97,7 +97,7 @@ fn locked(taken: &Mutex<Option<Taken>>) -> MutexGuard<'_, Option<Taken>> {
 fn rules(frame_bytes_max: u32) -> LineRules {
     LineRules {
         of: "messages of channels",
-        look: LOOK,
+        read_wait: READ_WAIT,
         piece_bytes: BATCH_BYTES,
         frame_bytes_max,
     }
@@ -196,8 +196,9 @@ fn send(shared: &Shared, stream: Arc<TcpStream>, greeted: Greeted) -> Option<Str
         if shared.is_over.load(Ordering::Relaxed) || address_of(shared, peer.node).is_none() {
             break None;
         }
-        let heard = hear(&stream, &mut line);
-        let sent = heard.and_then(|()| send_some(&mail, &mut line, peer.frame_bytes_max, queues));
+        let received = receive(&stream, &mut line);
+        let sent =
+            received.and_then(|()| send_some(&mail, &mut line, peer.frame_bytes_max, queues));
         if let Err(end) = sent {
             break Some(end.to_string());
         }
@@ -207,7 +208,7 @@ fn send(shared: &Shared, stream: Arc<TcpStream>, greeted: Greeted) -> Option<Str
 }
 
 /// Takes what the other end says, if it has said something: a refusal, or its end.
-fn hear(stream: &TcpStream, line: &mut BlockingLine) -> Result<(), LineEnd> {
+fn receive(stream: &TcpStream, line: &mut BlockingLine) -> Result<(), LineEnd> {
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     let mut first = [MaybeUninit::uninit()];
     let peeked = socket2::SockRef::from(stream).recv_with_flags(&mut first, flags);
@@ -232,7 +233,7 @@ fn send_some(
     queues: &PeerQueues,
 ) -> Result<(), LineEnd> {
     let (mut messages, mut bytes) = (Vec::new(), 0);
-    let mut next = mail.wait(LOOK);
+    let mut next = mail.wait(READ_WAIT);
     while let Some(message) = next {
         let publish = publish_of(&message);
         let frame_bytes = LINK_HEADER_BYTES + publish.body_bytes();

@@ -18,7 +18,7 @@ use crate::system::lines::Lately;
 use crate::tls::ServedTls;
 
 /// Between two lines of the audit log about refusals.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// What those who come must show.
 pub(crate) struct Guard {
@@ -29,8 +29,8 @@ pub(crate) struct Guard {
     audit: Audit,
     lately: Lately,
     /// When a refusal was told last, and how many were not since.
-    told: Option<Instant>,
-    untold: u64,
+    reported_at: Option<Instant>,
+    unreported: u64,
 }
 
 /// Why somebody has not proven to be anybody.
@@ -75,8 +75,8 @@ impl Guard {
             tokens: tokens.transpose()?,
             audit: audit.clone(),
             lately: Lately::default(),
-            told: None,
-            untold: 0,
+            reported_at: None,
+            unreported: 0,
         })
     }
 
@@ -120,16 +120,19 @@ impl Guard {
         let cause = unproven.to_string();
         let peer = peer.to_canonical().to_string();
         let now = Instant::now();
-        self.untold += 1;
-        if self.told.is_none_or(|told| now - told >= TOLD_EVERY) {
-            self.told = Some(now);
-            let times = std::mem::take(&mut self.untold);
+        self.unreported += 1;
+        if self
+            .reported_at
+            .is_none_or(|reported_at| now - reported_at >= REPORT_EVERY)
+        {
+            self.reported_at = Some(now);
+            let times = std::mem::take(&mut self.unreported);
             let fields = [
                 ("peer", Field::Text(&peer)),
                 ("cause", Field::Text(&cause)),
                 ("times", Field::Number(times)),
             ];
-            self.audit.tell("admin_refused", &fields);
+            self.audit.report("admin_refused", &fields);
         }
         let text = format!("admin port: {peer} is refused: {cause}");
         self.warn_lately(&cause, &text);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_tell_their_length_and_head_leaves_the_body_out() {
+    fn replies_name_their_length_and_head_leaves_the_body_out() {
         let text = |wants_body| {
             String::from_utf8(reply(Code::Ok, "text/plain", "ready\n", wants_body)).unwrap()
         };

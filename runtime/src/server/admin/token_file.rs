@@ -169,13 +169,16 @@ mod tests {
             ),
             ([ONE; 5].join("\n"), "it has 5 tokens, and at most 4"),
         ] {
-            let told = count(&text).expect_err("refused");
-            assert!(told.starts_with(begin) && !told.contains(ONE), "{told}");
+            let message = count(&text).expect_err("refused");
+            assert!(
+                message.starts_with(begin) && !message.contains(ONE),
+                "{message}"
+            );
         }
     }
 
     #[test]
-    fn a_changed_file_counts_at_the_next_look_and_one_that_is_gone_or_open_has_no_token() {
+    fn a_changed_file_counts_at_the_next_check_and_one_that_is_gone_or_open_has_no_token() {
         let folder = std::env::temp_dir().join(format!("penstock-tokens-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("token");
@@ -186,8 +189,8 @@ mod tests {
             fs::rename(&new, &path).expect("in place");
         };
         put(ONE, 0o644);
-        let told = TokenFile::open(&path).err().expect("others may read it");
-        assert!(told.to_string().contains("chmod 600"), "{told}");
+        let message = TokenFile::open(&path).err().expect("others may read it");
+        assert!(message.to_string().contains("chmod 600"), "{message}");
         put(ONE, 0o600);
         let mut file = TokenFile::open(&path).expect("sound");
         assert!(file.has(ONE.as_bytes()) && !file.has(TWO.as_bytes()) && !file.has(b""));

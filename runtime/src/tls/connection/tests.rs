@@ -79,7 +79,7 @@ impl Setup {
             }
             let mut output = Vec::new();
             server.take_output(&mut output);
-            heard_by(&mut client, &output).expect("a good server");
+            received_by(&mut client, &output).expect("a good server");
         }
         assert!(plaintext.is_empty());
         (server, client)
@@ -94,7 +94,7 @@ fn said_by(client: &mut ClientConnection) -> Vec<u8> {
     said
 }
 
-fn heard_by(client: &mut ClientConnection, mut bytes: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+fn received_by(client: &mut ClientConnection, mut bytes: &[u8]) -> Result<Vec<u8>, rustls::Error> {
     let mut plaintext = Vec::new();
     while !bytes.is_empty() {
         client.read_tls(&mut bytes).expect("room");
@@ -159,7 +159,7 @@ fn bytes_of_any_length_arrive_as_they_were_sent_in_both_directions() {
             taken += sealed;
         }
         assert!(
-            heard_by(&mut client, &ciphertext).expect("sound") == whole,
+            received_by(&mut client, &ciphertext).expect("sound") == whole,
             "{len}"
         );
     }
@@ -197,7 +197,7 @@ fn a_flipped_bit_anywhere_in_a_record_ends_the_connection_and_what_came_before_i
         assert!(server.has_ended() && server.has_output(), "an alert is due");
         let mut alert = Vec::new();
         server.take_output(&mut alert);
-        heard_by(&mut client, &alert).expect_err("it is an alert");
+        received_by(&mut client, &alert).expect_err("it is an alert");
         assert_eq!(server.seal(std::iter::once(&b"late"[..]), &mut alert), 0);
         let held = plaintext.len();
         server
@@ -211,7 +211,7 @@ fn a_flipped_bit_anywhere_in_a_record_ends_the_connection_and_what_came_before_i
 fn bytes_that_are_no_tls_and_records_that_never_end_are_refused() {
     let setup = setup(None);
     let server = || TlsConnection::new(Arc::clone(&setup.server));
-    for (bytes, told) in [
+    for (bytes, part) in [
         (&b"*1\\r\\n$4\\r\\nPING\\r\\n"[..], "no TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "no TLS"),
         (&[0x20, 0, 0, 0, 0xE7, 1, 1, 0, 0, 0, 0, 0, 0, 0], "no TLS"),
@@ -219,7 +219,7 @@ fn bytes_that_are_no_tls_and_records_that_never_end_are_refused() {
         let fault = server()
             .receive(bytes, &mut Vec::new())
             .expect_err("refused");
-        assert!(fault.to_string().contains(told), "{fault}");
+        assert!(fault.to_string().contains(part), "{fault}");
     }
     // A message of a handshake that goes on and on.
     let mut endless = server();
@@ -234,7 +234,7 @@ fn bytes_that_are_no_tls_and_records_that_never_end_are_refused() {
 }
 
 #[test]
-fn a_client_certificate_is_needed_where_its_signer_is_named_and_its_name_is_told() {
+fn a_client_certificate_is_needed_where_its_signer_is_named_and_its_name_is_known() {
     let (server, _) = setup(Some("till-7")).connected(1 << 20);
     assert_eq!(server.peer().certificate_name.as_deref(), Some("till-7"));
     let nameless = setup(None).client;
@@ -250,14 +250,14 @@ fn a_client_certificate_is_needed_where_its_signer_is_named_and_its_name_is_told
     let mut output = Vec::new();
     server.take_output(&mut output);
     // It does not trust this server either, which ends the handshake as well.
-    heard_by(&mut client, &output).expect_err("another certificate");
+    received_by(&mut client, &output).expect_err("another certificate");
     let fault = server.receive(&said_by(&mut client), &mut Vec::new());
-    let told = fault.expect_err("an alert").to_string();
-    assert!(told.contains("alert"), "{told}");
+    let message = fault.expect_err("an alert").to_string();
+    assert!(message.contains("alert"), "{message}");
 }
 
 #[test]
-fn a_clean_end_is_told_on_both_sides() {
+fn a_clean_end_is_known_on_both_sides() {
     let (mut server, mut client) = setup(None).connected(1 << 20);
     client.writer().write_all(b"the last").expect("room");
     client.send_close_notify();
@@ -270,7 +270,7 @@ fn a_clean_end_is_told_on_both_sides() {
     assert_eq!(server.seal(std::iter::once(&b"answer"[..]), &mut said), 6);
     server.close();
     server.take_output(&mut said);
-    assert_eq!(heard_by(&mut client, &said).expect("sound"), b"answer");
+    assert_eq!(received_by(&mut client, &said).expect("sound"), b"answer");
     assert!(
         client
             .process_new_packets()
@@ -292,7 +292,7 @@ fn new_keys_are_answered_by_the_writer_and_records_keep_their_order() {
         assert_eq!(plaintext, b"question", "{round}");
         let mut said = Vec::new();
         server.seal(std::iter::once(&b"answer"[..]), &mut said);
-        assert_eq!(heard_by(&mut client, &said).expect("sound"), b"answer");
+        assert_eq!(received_by(&mut client, &said).expect("sound"), b"answer");
     }
 }
 
@@ -368,16 +368,16 @@ fn linked() -> (TlsConnection, TlsConnection) {
 #[test]
 fn both_ends_of_a_link_have_one_binding_and_each_knows_the_node_of_the_other() {
     let (source, destination) = linked();
-    let told = |connection: &TlsConnection| match connection.channel() {
+    let binding_of = |connection: &TlsConnection| match connection.channel() {
         Channel::Tls { binding, certified } => (binding, certified),
         Channel::Plain => panic!("it is TLS"),
     };
-    let (source, destination) = (told(&source), told(&destination));
+    let (source, destination) = (binding_of(&source), binding_of(&destination));
     assert_eq!(source.0, destination.0);
     assert_eq!(source.1, Some(name_of(2)));
     assert_eq!(destination.1, Some(name_of(1)));
     let other = linked();
-    assert_ne!(told(&other.0).0, source.0);
+    assert_ne!(binding_of(&other.0).0, source.0);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn defect(chain: &str, key: &str, client_ca: Option<&str>) -> Defect {
 }
 
 #[test]
-fn a_chain_of_any_length_with_its_key_is_taken_and_tells_its_first_end() {
+fn a_chain_of_any_length_with_its_key_is_taken_and_names_its_first_end() {
     let root = made(params("root", true), None);
     let mut middle = params("middle", true);
     middle.not_after = date_time_ymd(2031, 1, 2);
@@ -85,11 +85,11 @@ fn a_chain_without_its_middle_or_in_a_wrong_order_is_refused_with_both_names() {
     let middle = made(params("middle", true), Some(&root));
     let leaf = made(params("leaf", false), Some(&middle));
     let without = format!("{}{}", leaf.text, root.text);
-    let told = defect(&without, &leaf.key, None);
-    assert_eq!((told.source, told.line), (Source::Certificate, Some(1)));
+    let found = defect(&without, &leaf.key, None);
+    assert_eq!((found.source, found.line), (Source::Certificate, Some(1)));
     assert!(
-        told.cause.contains("CN=middle") && told.cause.contains("CN=root"),
-        "{told:?}"
+        found.cause.contains("CN=middle") && found.cause.contains("CN=root"),
+        "{found:?}"
     );
     let turned = format!("{}{}{}", leaf.text, root.text, middle.text);
     assert_eq!(defect(&turned, &leaf.key, None).line, Some(1));
@@ -107,17 +107,17 @@ fn a_chain_without_its_middle_or_in_a_wrong_order_is_refused_with_both_names() {
 fn the_key_of_another_certificate_and_what_is_no_key_are_refused() {
     let leaf = made(params("leaf", false), None);
     let other = made(params("other", false), None);
-    let told = defect(&leaf.text, &other.key, None);
-    assert_eq!(told.source, Source::Key);
+    let found = defect(&leaf.text, &other.key, None);
+    assert_eq!(found.source, Source::Key);
     assert!(
-        told.cause.contains("not that of the first certificate"),
-        "{told:?}"
+        found.cause.contains("not that of the first certificate"),
+        "{found:?}"
     );
     for text in ["", "a key", &leaf.text[..]] {
-        let told = defect(&leaf.text, text, None);
+        let found = defect(&leaf.text, text, None);
         assert!(
-            told.source == Source::Key && told.cause.contains("no private key"),
-            "{told:?}"
+            found.source == Source::Key && found.cause.contains("no private key"),
+            "{found:?}"
         );
     }
     let cut = &leaf.key[..leaf.key.len() / 2];
@@ -131,35 +131,35 @@ fn a_certificate_that_has_ended_or_has_not_begun_is_refused_by_name_and_line() {
     old.not_before = date_time_ymd(2001, 1, 1);
     old.not_after = date_time_ymd(2002, 1, 1);
     let old = made(old, Some(&root));
-    let told = defect(&format!("# a comment\n\n{}", old.text), &old.key, None);
-    assert_eq!((told.source, told.line), (Source::Certificate, Some(3)));
+    let found = defect(&format!("# a comment\n\n{}", old.text), &old.key, None);
+    assert_eq!((found.source, found.line), (Source::Certificate, Some(3)));
     assert!(
-        told.cause.contains("CN=old ended at 2002-01-01"),
-        "{told:?}"
+        found.cause.contains("CN=old ended at 2002-01-01"),
+        "{found:?}"
     );
     let mut new = params("new", false);
     new.not_before = date_time_ymd(2040, 1, 1);
     new.not_after = date_time_ymd(2041, 1, 1);
     let new = made(new, Some(&root));
-    let told = defect(&new.text, &new.key, None);
+    let found = defect(&new.text, &new.key, None);
     assert!(
-        told.cause.contains("CN=new is valid from 2040-01-01"),
-        "{told:?}"
+        found.cause.contains("CN=new is valid from 2040-01-01"),
+        "{found:?}"
     );
-    let told = defect(&root.text, &root.key, Some(&old.text));
-    assert_eq!(told.source, Source::Ca);
+    let found = defect(&root.text, &root.key, Some(&old.text));
+    assert_eq!(found.source, Source::Ca);
 }
 
 #[test]
 fn every_cut_and_flipped_byte_of_a_certificate_is_refused_or_taken_and_never_a_panic() {
     let leaf = made(params("leaf", false), None);
     for cut in 0..leaf.text.len() {
-        let Err(told) = read(&leaf.text[..cut], &leaf.key, None) else {
+        let Err(found) = read(&leaf.text[..cut], &leaf.key, None) else {
             // The end of its last line.
             assert!(cut + 8 > leaf.text.len(), "{cut}");
             continue;
         };
-        assert_eq!(told.source, Source::Certificate);
+        assert_eq!(found.source, Source::Certificate);
     }
     for at in 0..leaf.text.len() {
         let mut flipped = leaf.text.clone().into_bytes();

@@ -40,13 +40,13 @@ fn names(text: &str) -> Vec<String> {
 #[test]
 fn every_node_gets_a_certificate_which_the_next_run_renews_and_the_ca_stays() {
     let cluster = Cluster::new("certs-made");
-    let told = cluster.edits(&["certs"]);
+    let printed = cluster.edits(&["certs"]);
     for whose in ["CA of the cluster: ", "node 1: ", "node 2: "] {
-        assert!(told.contains(whose), "{told}");
+        assert!(printed.contains(whose), "{printed}");
     }
     assert!(
-        told.contains("hold until ") && told.contains(", 365 days"),
-        "{told}"
+        printed.contains("hold until ") && printed.contains(", 365 days"),
+        "{printed}"
     );
     let text = |name: &str| cluster.certificate_text(name);
     let mode = |name: &str| {
@@ -71,10 +71,10 @@ fn every_node_gets_a_certificate_which_the_next_run_renews_and_the_ca_stays() {
 
     // Once more: the CA stays, the nodes are renewed.
     let before = ["ca.pem", "ca.key", "node-1.pem", "node-1.key"].map(text);
-    let told = cluster.edits(&["certs", "--days", "30"]);
+    let printed = cluster.edits(&["certs", "--days", "30"]);
     assert!(
-        !told.contains("CA of") && told.contains(", 30 days"),
-        "{told}"
+        !printed.contains("CA of") && printed.contains(", 30 days"),
+        "{printed}"
     );
     let after = ["ca.pem", "ca.key", "node-1.pem", "node-1.key"].map(text);
     assert_eq!(before[..2], after[..2]);
@@ -86,10 +86,10 @@ fn every_node_gets_a_certificate_which_the_next_run_renews_and_the_ca_stays() {
     cluster.edits(&named);
     assert!(names(&text("node-1.pem")).contains(&"kv1.shop.example".to_string()));
     assert_eq!(text("node-2.pem"), two);
-    let told = cluster.edits(&["certs", "--client", "till-7"]);
+    let printed = cluster.edits(&["certs", "--client", "till-7"]);
     assert!(
-        told.starts_with("client till-7: ") && told.lines().count() == 1,
-        "{told}"
+        printed.starts_with("client till-7: ") && printed.lines().count() == 1,
+        "{printed}"
     );
     assert_eq!(mode("client-till-7.key"), 0o600);
     let client = read(&text("client-till-7.pem"));
@@ -103,9 +103,9 @@ fn every_node_gets_a_certificate_which_the_next_run_renews_and_the_ca_stays() {
 fn an_order_that_cannot_be_carried_out_is_refused_in_one_line_and_changes_nothing() {
     let cluster = Cluster::new("certs-refused");
     let refused = |words: &[&str], part: &str| {
-        let (code, told) = cluster.run(&[&["certs"], words].concat());
-        assert_eq!(code, 2, "{told}");
-        assert!(told.contains(part), "{told:?} lacks {part:?}");
+        let (code, printed) = cluster.run(&[&["certs"], words].concat());
+        assert_eq!(code, 2, "{printed}");
+        assert!(printed.contains(part), "{printed:?} lacks {part:?}");
     };
     refused(
         &["--node", "9"],
@@ -148,9 +148,9 @@ fn a_node_refuses_files_with_which_the_others_would_refuse_it_and_names_them() {
     cluster.put("ca", &root.pem, "");
     let refused = |certificate: &str, key: &str, parts: &[&str]| {
         cluster.put("bad", certificate, key);
-        let told = cluster.start_refused(1, &words(&cluster.tls_of("bad")));
+        let printed = cluster.start_refused(1, &words(&cluster.tls_of("bad")));
         for part in parts {
-            assert!(told.contains(part), "{told:?} lacks {part:?}");
+            assert!(printed.contains(part), "{printed:?} lacks {part:?}");
         }
     };
     let good = of(&root, 1, ID);
@@ -232,9 +232,9 @@ fn options_about_certificates_of_links_that_do_not_go_together_are_refused() {
     let cluster = Cluster::new("certs-options");
     cluster.edits(&["certs"]);
     let flags = cluster.tls(1);
-    let told = cluster.start_refused(1, &words(&flags[..4]));
-    assert!(told.contains("cluster_tls_ca together"), "{told}");
-    let told = cluster.start_refused(1, &["--cluster-tls-optional"]);
+    let printed = cluster.start_refused(1, &words(&flags[..4]));
+    assert!(printed.contains("cluster_tls_ca together"), "{printed}");
+    let printed = cluster.start_refused(1, &["--cluster-tls-optional"]);
     let words = ["--cluster-tls-optional", "cluster_tls_cert"];
-    assert!(words.iter().all(|it| told.contains(it)), "{told}");
+    assert!(words.iter().all(|it| printed.contains(it)), "{printed}");
 }

@@ -13,16 +13,16 @@ use crate::resp::Talk;
 
 fn subscribed(nodes: &Nodes, node: usize, channel: &str) -> Talk {
     let mut talk = Talk::with(nodes.resp[node]);
-    let told = talk.ask(&["SUBSCRIBE", channel]);
-    assert!(told.contains("subscribe"), "{told}");
+    let reply = talk.ask(&["SUBSCRIBE", channel]);
+    assert!(reply.contains("subscribe"), "{reply}");
     talk
 }
 
 /// The payload of the next message.
 fn next(talk: &mut Talk) -> String {
-    let told = String::from_utf8(talk.reply()).expect("text");
-    assert!(told.starts_with("*3\r\n$7\r\nmessage\r\n"), "{told:?}");
-    let words: Vec<&str> = told.split("\r\n").collect();
+    let reply = String::from_utf8(talk.reply()).expect("text");
+    assert!(reply.starts_with("*3\r\n$7\r\nmessage\r\n"), "{reply:?}");
+    let words: Vec<&str> = reply.split("\r\n").collect();
     words[words.len() - 2].to_string()
 }
 
@@ -64,8 +64,8 @@ fn takes_in_order(talk: &mut Talk, publishers: usize, each: usize) {
 fn takes_until_the_last(talk: &mut Talk) -> usize {
     let (mut before, mut taken) = (None, 0);
     loop {
-        let told = String::from_utf8(talk.reply()).expect("text");
-        let payload = told.split("\r\n").nth(6).unwrap_or("last ");
+        let reply = String::from_utf8(talk.reply()).expect("text");
+        let payload = reply.split("\r\n").nth(6).unwrap_or("last ");
         let (number, _) = payload.split_once(' ').expect("a number");
         if number == "last" {
             return taken;
@@ -122,8 +122,11 @@ fn what_is_published_at_a_node_reaches_subscribers_of_all_nodes_once_and_in_orde
     for talk in &mut subscribers {
         assert_eq!((next(talk), next(talk)), ("exec".into(), "script".into()));
     }
-    let told = String::from_utf8(by_pattern.reply()).expect("text");
-    assert!(told.contains("pmessage") && told.contains("exec"), "{told}");
+    let reply = String::from_utf8(by_pattern.reply()).expect("text");
+    assert!(
+        reply.contains("pmessage") && reply.contains("exec"),
+        "{reply}"
+    );
     // What is published to a slot stays at its node.
     let mut sharded = Talk::with(nodes.resp[0]);
     sharded.ask(&["SSUBSCRIBE", "{b}"]);

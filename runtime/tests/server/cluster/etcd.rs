@@ -231,26 +231,26 @@ fn a_restored_etcd_is_mended_by_an_import(
     old: &str,
 ) -> Server {
     etcd.put(old);
-    let (code, told) = etcd.command(cluster, &["status"]);
+    let (code, text) = etcd.command(cluster, &["status"]);
     assert!(
-        code == 3 && told.contains("has revision 1, and nodes act by 2"),
-        "{told}"
+        code == 3 && text.contains("has revision 1, and nodes act by 2"),
+        "{text}"
     );
-    let (code, told) = etcd.command(cluster, &["switch", "--to", "1"]);
+    let (code, text) = etcd.command(cluster, &["switch", "--to", "1"]);
     assert!(
-        code == 1 && told.contains("acts by revision 2 of the plan, and revision 1 stands there"),
-        "{told}"
+        code == 1 && text.contains("acts by revision 2 of the plan, and revision 1 stands there"),
+        "{text}"
     );
     assert_eq!(etcd.text(), old, "nothing was changed");
     drop(first);
-    let (code, told) = cluster.start_with_to_its_end(plan, 1);
+    let (code, text) = cluster.start_with_to_its_end(plan, 1);
     assert!(
-        code != Some(0) && told.contains("`penstock cluster import` puts it"),
-        "{told}"
+        code != Some(0) && text.contains("`penstock cluster import` puts it"),
+        "{text}"
     );
     let kept = cluster.data(2).join("PLAN").display().to_string();
-    let (code, told) = etcd.command(cluster, &["import", &kept]);
-    assert!(code == 0 && told.contains("as revision 3"), "{told}");
+    let (code, text) = etcd.command(cluster, &["import", &kept]);
+    assert!(code == 0 && text.contains("as revision 3"), "{text}");
     until("they take it", || {
         metric(second, "penstock_plan_refused{reason=\"went_back\"} 0") && revision(second) == 3
     });
@@ -282,10 +282,10 @@ fn nodes_serve_without_etcd_and_take_a_switch_when_it_is_back() {
         "--node",
         &nodes[1],
     ];
-    let (code, told) = etcd.command(&cluster, &[&init[..], &["--node", &nodes[2]]].concat());
-    assert_eq!(code, 0, "{told}");
-    let (code, told) = etcd.command(&cluster, &init);
-    assert!(code != 0 && told.contains("there is one already"), "{told}");
+    let (code, text) = etcd.command(&cluster, &[&init[..], &["--node", &nodes[2]]].concat());
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = etcd.command(&cluster, &init);
+    assert!(code != 0 && text.contains("there is one already"), "{text}");
     // A node that has just started is waited for, however long its link takes.
     let patient = "revision = 1\nreplica_timeout_ms = 60000\n";
     etcd.put(&etcd.text().replacen("revision = 1\n", patient, 1));
@@ -312,29 +312,29 @@ fn nodes_serve_without_etcd_and_take_a_switch_when_it_is_back() {
             .iter()
             .all(|it| metric(it, "penstock_plan_home_up 0"))
     });
-    let (code, told) = etcd.command(&cluster, &["switch", "--to", "2"]);
-    assert!(code != 0 && told.contains(&etcd.url()), "{told}");
+    let (code, text) = etcd.command(&cluster, &["switch", "--to", "2"]);
+    assert!(code != 0 && text.contains(&etcd.url()), "{text}");
     let address = first.address.to_string();
-    let (code, told) = etcd.command(&cluster, &["status", "--addr", &address]);
+    let (code, text) = etcd.command(&cluster, &["status", "--addr", &address]);
     assert!(
-        code == 3 && told.contains("following (sync)") && told.contains(&etcd.url()),
-        "{told}"
+        code == 3 && text.contains("following (sync)") && text.contains(&etcd.url()),
+        "{text}"
     );
     drop(third);
-    let (code, told) = cluster.start_with_to_its_end(&plan, 3);
+    let (code, text) = cluster.start_with_to_its_end(&plan, 3);
     assert!(
-        code != Some(0) && told.contains("needs the plan of now"),
-        "{told}"
+        code != Some(0) && text.contains("needs the plan of now"),
+        "{text}"
     );
     model.check(&first.client(AckLevel::Disk));
 
     etcd.run().expect("it is installed");
     let third = cluster.start_with(&plan, 3, &[]);
     wait_for_follower(&first, &third);
-    let (code, told) = etcd.command(&cluster, &["switch", "--from", "9"]);
-    assert!(code == 2 && told.contains("no node 9: it has 1, 2, 3"));
-    let (code, told) = etcd.command(&cluster, &["switch", "--to", "2", "--wait-ms", "120000"]);
-    assert!(code == 0 && told.contains("node 2 at"), "{told}");
+    let (code, text) = etcd.command(&cluster, &["switch", "--from", "9"]);
+    assert!(code == 2 && text.contains("no node 9: it has 1, 2, 3"));
+    let (code, text) = etcd.command(&cluster, &["switch", "--to", "2", "--wait-ms", "120000"]);
+    assert!(code == 0 && text.contains("node 2 at"), "{text}");
     until("all act by it", || {
         [&first, &second, &third].iter().all(|it| revision(it) == 2)
     });
@@ -342,12 +342,12 @@ fn nodes_serve_without_etcd_and_take_a_switch_when_it_is_back() {
     wait_for_follower(&second, &third);
     model.check(&second.client(AckLevel::Disk));
     model.change(&second.client(AckLevel::Replica), 3);
-    let (code, told) = etcd.command(&cluster, &["status"]);
+    let (code, text) = etcd.command(&cluster, &["status"]);
     assert!(
-        code == 0 && told.contains("plan: revision 2, changed at 20"),
-        "{told}"
+        code == 0 && text.contains("plan: revision 2, changed at 20"),
+        "{text}"
     );
-    assert!(told.contains("penstock cluster switch --to 2"), "{told}");
+    assert!(text.contains("penstock cluster switch --to 2"), "{text}");
     assert!(first.has_said("revision 2, changed at"));
 
     what_is_no_plan_of_theirs_is_refused_by_name(&etcd, &second, &old);
@@ -369,12 +369,12 @@ fn every_command_changes_a_plan_in_etcd_as_it_changes_a_file() {
     // That of a file moves there.
     let file = cluster.folder.join("cluster.toml").display().to_string();
     let does = |words: &[&str]| {
-        let (code, told) = etcd.command(&cluster, words);
-        assert_eq!(code, 0, "{told}");
-        told
+        let (code, text) = etcd.command(&cluster, words);
+        assert_eq!(code, 0, "{text}");
+        text
     };
-    let (code, told) = etcd.command(&cluster, &["show"]);
-    assert!(code != 0 && told.contains("there is none"), "{told}");
+    let (code, text) = etcd.command(&cluster, &["show"]);
+    assert!(code != 0 && text.contains("there is none"), "{text}");
     assert!(does(&["import", &file]).contains("as revision 2"));
     assert!(!etcd.text().contains("secret_file"));
     does(&["add", "--node", &cluster.third()]);
@@ -396,10 +396,10 @@ fn every_command_changes_a_plan_in_etcd_as_it_changes_a_file() {
         "{shown}"
     );
     // The file is behind by now.
-    let (code, told) = etcd.command(&cluster, &["import", &file]);
+    let (code, text) = etcd.command(&cluster, &["import", &file]);
     assert!(
-        code != 0 && told.contains("older than the plan in etcd"),
-        "{told}"
+        code != 0 && text.contains("older than the plan in etcd"),
+        "{text}"
     );
     assert_eq!(does(&["show"]), shown);
 }

@@ -37,8 +37,8 @@ fn export(data: &Path, more: &[&str]) -> Vec<Value> {
     let mut exported = command(&["cluster", "lostfound", "export", "--json"]);
     let output = exported.arg(data).args(more).output().expect("it runs");
     assert!(output.status.success(), "{output:?}");
-    let told = String::from_utf8(output.stdout).expect("text");
-    let lines = told.lines().map(serde_json::from_str);
+    let printed = String::from_utf8(output.stdout).expect("text");
+    let lines = printed.lines().map(serde_json::from_str);
     lines.collect::<Result<_, _>>().expect("JSON")
 }
 
@@ -106,7 +106,7 @@ fn sell_alone(cluster: &Cluster, tokens: &[Token; 2]) -> (Server, Server) {
 }
 
 #[test]
-fn an_export_tells_what_is_there_by_now_and_a_choice_of_it_is_done_once() {
+fn an_export_shows_what_is_there_by_now_and_a_choice_of_it_is_done_once() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-export");
     let tokens = [0; 2].map(|_| new_token().expect("random"));
@@ -152,8 +152,8 @@ fn an_export_tells_what_is_there_by_now_and_a_choice_of_it_is_done_once() {
 
     if do_again(&cluster, &writer, &client) {
         // Bob's client sends its write at last: it is not executed a second time.
-        let told = client.named(tokens[1]).apply(&order("bob")).wait();
-        assert!(told.is_err(), "{told:?}");
+        let outcome = client.named(tokens[1]).apply(&order("bob")).wait();
+        assert!(outcome.is_err(), "{outcome:?}");
         assert_eq!(stock_of(&client), "97");
     }
     first.stop();

@@ -40,8 +40,8 @@ impl<'a> Nodes<'a> {
         for node in &nodes {
             init.extend(["--node", node]);
         }
-        let (code, told) = etcd.command(cluster, &init);
-        assert_eq!(code, 0, "{told}");
+        let (code, printed) = etcd.command(cluster, &init);
+        assert_eq!(code, 0, "{printed}");
         let lease_ms = LEASE.as_millis();
         let head = format!(
             "revision = 2\nreplica_timeout_ms = 60000\nfailover = true\nlease_ms = {lease_ms}\n\
@@ -244,8 +244,8 @@ fn by_min_sync_nothing_is_acknowledged_behind_the_death_of_all_members() {
     let mut nodes = Nodes::start(&cluster, &etcd);
     nodes.until_whole();
     let first = nodes.until_primary([1, 2]);
-    let (code, told) = etcd.command(&cluster, &["failover", "on", "--min-sync", "1"]);
-    assert_eq!(code, 0, "{told}");
+    let (code, printed) = etcd.command(&cluster, &["failover", "on", "--min-sync", "1"]);
+    assert_eq!(code, 0, "{printed}");
     // The command ends when nodes act by the plan.
     let (_, status) = etcd.command(&cluster, &["status"]);
     assert!(status.contains("failover: on, lease 4000 ms"), "{status}");

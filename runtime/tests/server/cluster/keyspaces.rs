@@ -19,8 +19,10 @@ impl Server {
     fn until_layout(&self, layout: u16) {
         until(&format!("layout {layout}"), || {
             let client = self.client(AckLevel::Disk);
-            let told = client.keyspace(b"", Action::List).wait().expect("told");
-            told.first().is_some_and(|it| it.settings.layout == layout)
+            let answer = client.keyspace(b"", Action::List).wait().expect("told");
+            answer
+                .first()
+                .is_some_and(|it| it.settings.layout == layout)
         });
     }
 }
@@ -65,7 +67,7 @@ fn a_keyspace_is_changed_while_two_nodes_write_and_reaches_one_that_was_away() {
         .wait()
     {
         Err(ClientError::Busy(text)) => assert!(text.contains("partition 0"), "{text}"),
-        told => panic!("{told:?}"),
+        answer => panic!("{answer:?}"),
     }
     let options = ClientOptions {
         deadline: PATIENCE,
@@ -79,7 +81,7 @@ fn a_keyspace_is_changed_while_two_nodes_write_and_reaches_one_that_was_away() {
     second.stop();
     match client.keyspace(b"k", layout(3)).wait() {
         Err(ClientError::Unknown(it)) => assert!(it.text().contains("as soon as"), "{it}"),
-        told => panic!("{told:?}"),
+        answer => panic!("{answer:?}"),
     }
     let second = cluster.start(2, &[]);
     second.until_layout(3);

@@ -218,21 +218,21 @@ fn a_bench_at_level_all_reaches_all_beside_a_member_and_disk_where_nobody_may_wr
         bench.args(["--requests", "50", "--duration", "30"]);
         let output = bench.arg("--addr").arg(at.address.to_string()).output();
         let output = output.expect("it runs");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{printed}");
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let level = report["level_reached"]
             .as_str()
             .expect("a name")
             .to_string();
-        (level, told)
+        (level, printed)
     };
     assert_eq!(reached(&first), ("all".into(), String::new()));
     cluster.edits(&["drop", "--node", "2"]);
     drop(second);
     until("nobody may write next", || {
-        let (level, told) = reached(&first);
-        level == "disk" && told.contains("no other node may write next")
+        let (level, printed) = reached(&first);
+        level == "disk" && printed.contains("no other node may write next")
     });
 }
 
@@ -252,9 +252,12 @@ fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
     };
     let ends = |bench: std::process::Child, writer: &Server| {
         let output = bench.wait_with_output().expect("it ends");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         let named = format!("the server at {} writes this now", writer.address);
-        assert!(!output.status.success() && told.contains(&named), "{told}");
+        assert!(
+            !output.status.success() && printed.contains(&named),
+            "{printed}"
+        );
     };
     ends(bench(&second), &first);
     let before = first.stand().1;

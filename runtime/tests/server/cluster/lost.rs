@@ -38,19 +38,19 @@ impl Lost<'_> {
             .arg(self.cluster.data(1))
             .output()
             .expect("it runs");
-        let told = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&listed.stdout).into_owned();
         assert!(
-            told.contains("-10 units by 1 keys"),
-            "{told} {:?}",
+            printed.contains("-10 units by 1 keys"),
+            "{printed} {:?}",
             listed.stderr
         );
-        let lines = || told.lines();
+        let lines = || printed.lines();
         let alone: BTreeSet<&str> = lines().filter(|it| it.ends_with(" 616c6f6e65")).collect();
-        assert_eq!(alone.len(), 100, "{told}");
+        assert_eq!(alone.len(), 100, "{printed}");
         let deletions = lines().filter(|it| it.ends_with(" key:2500 -"));
-        assert_eq!(deletions.count(), 1, "{told}");
+        assert_eq!(deletions.count(), 1, "{printed}");
         let sales = lines().filter(|it| it.contains(" stock "));
-        assert_eq!(sales.count(), 1, "{told}");
+        assert_eq!(sales.count(), 1, "{printed}");
     }
 
     /// Keeps all of it a second time, as an earlier start would have up to a crash: a number must
@@ -69,7 +69,7 @@ impl Lost<'_> {
 }
 
 #[test]
-fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_told_once() {
+fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_reported_once() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-diverged");
     let mut model = Model::default();
@@ -93,13 +93,13 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_told_once() {
     lost.check_list();
 
     // It is a learner: it may not write again before it has joined.
-    let (is_done, told) = cluster.command(&["switch", "--to", "1"]);
+    let (is_done, printed) = cluster.command(&["switch", "--to", "1"]);
     assert!(
-        !is_done && told.contains("is a learner of partition 0"),
-        "{told}"
+        !is_done && printed.contains("is a learner of partition 0"),
+        "{printed}"
     );
-    let (is_done, told) = cluster.command(&["sync", "--node", "1"]);
-    assert!(is_done && told.contains("in the sync set"), "{told}");
+    let (is_done, printed) = cluster.command(&["sync", "--node", "1"]);
+    assert!(is_done && printed.contains("in the sync set"), "{printed}");
     // The node writes again and shows the values of the other node. Its own unshipped records are
     // gone from it.
     cluster.does(&["switch", "--to", "1"]);

@@ -107,15 +107,19 @@ fn commands_find_who_writes(first: &Server, second: &Server) {
     ])
     .output()
     .expect("it runs");
-    let told = String::from_utf8_lossy(&set.stdout).into_owned();
-    assert!(told.contains("level replica"), "{told} {:?}", set.stderr);
+    let printed = String::from_utf8_lossy(&set.stdout).into_owned();
+    assert!(
+        printed.contains("level replica"),
+        "{printed} {:?}",
+        set.stderr
+    );
     let follows = Client::connect(second.address, ClientOptions::default()).expect("it listens");
     let value = follows.get(b"asked").wait().expect("followed");
     assert_eq!(&*value.expect("there").bytes, b"elsewhere");
-    let told = first.client(AckLevel::Disk);
-    let told = told.scan(b"", false).map(|entry| entry.expect("told").key);
+    let keys = first.client(AckLevel::Disk);
+    let keys = keys.scan(b"", false).map(|entry| entry.expect("told").key);
     assert!(
-        told.into_iter()
+        keys.into_iter()
             .all(|key| !key.starts_with(b"\0\0penstock/")),
         "a node notes its epochs under keys of its own"
     );
@@ -153,10 +157,10 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
     let second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
     let elsewhere = second.client(AckLevel::Disk).get(b"key:1").wait();
-    let told = elsewhere.expect_err("it does not write it").to_string();
+    let text = elsewhere.expect_err("it does not write it").to_string();
     assert!(
-        told.contains(&format!("is written by node 1 at {}", first.address)),
-        "{told}"
+        text.contains(&format!("is written by node 1 at {}", first.address)),
+        "{text}"
     );
 
     commands_find_who_writes(&first, &second);
@@ -198,10 +202,10 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
     until("it refuses to write what it may not have", || {
         first.has_said("promote this one with --accept-loss")
     });
-    let (is_done, told) = cluster.command(&["promote", "--to", "1", "--force"]);
+    let (is_done, text) = cluster.command(&["promote", "--to", "1", "--force"]);
     assert!(
-        !is_done && told.contains("is idle, not following"),
-        "{told}"
+        !is_done && text.contains("is idle, not following"),
+        "{text}"
     );
     cluster.does(&["promote", "--to", "1", "--force", "--accept-loss"]);
     wait_for_primary(&first);
@@ -221,26 +225,26 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     model.change(&first.client(AckLevel::Replica), 1);
 
     let third = cluster.add_third(&first);
-    let (is_done, told) = cluster.edit(&["add", "--node", &cluster.third()]);
-    assert!(!is_done && told.contains("there is node 3"), "{told}");
+    let (is_done, printed) = cluster.edit(&["add", "--node", &cluster.third()]);
+    assert!(!is_done && printed.contains("there is node 3"), "{printed}");
 
     // Who was not waited for is not promoted, and who is joining is waited for.
-    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    let (is_done, printed) = cluster.command(&["promote", "--to", "3", "--force"]);
     assert!(
-        !is_done && told.contains("node 1 answers and writes"),
-        "{told}"
+        !is_done && printed.contains("node 1 answers and writes"),
+        "{printed}"
     );
     let all_the_same = ["promote", "--to", "3", "--force", "--partitions", "0-255"];
-    let (is_done, told) = cluster.command(&all_the_same);
-    assert!(!is_done && told.contains("--accept-loss"), "{told}");
+    let (is_done, printed) = cluster.command(&all_the_same);
+    assert!(!is_done && printed.contains("--accept-loss"), "{printed}");
     third.freeze();
     model.change(&first.client(AckLevel::Disk), 2);
-    let (is_done, told) = cluster.edit(&["sync", "--node", "3", "--wait-ms", "500"]);
-    assert!(!is_done && told.contains("still joining"), "{told}");
+    let (is_done, printed) = cluster.edit(&["sync", "--node", "3", "--wait-ms", "500"]);
+    assert!(!is_done && printed.contains("still joining"), "{printed}");
     let client = first.client(AckLevel::Replica);
     let waits = client.set(b"key:1", b"waits");
-    let (is_done, told) = cluster.command(&all_the_same);
-    assert!(!is_done, "{told}");
+    let (is_done, printed) = cluster.command(&all_the_same);
+    assert!(!is_done, "{printed}");
     third.signal("-CONT");
     waits.wait().expect("the third node has it, too");
     model.0.insert(b"key:1".to_vec(), b"waits".to_vec());
@@ -249,29 +253,32 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
 
     // The primary is lost: the third node writes, and does not wait for who is gone.
     drop(first);
-    let (is_done, told) = cluster.command(&["switch", "--to", "3"]);
+    let (is_done, printed) = cluster.command(&["switch", "--to", "3"]);
     assert!(
-        !is_done && told.contains("penstock cluster promote"),
-        "{told}"
+        !is_done && printed.contains("penstock cluster promote"),
+        "{printed}"
     );
-    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    let (is_done, printed) = cluster.command(&["promote", "--to", "3", "--force"]);
     assert!(
-        is_done && told.contains("level replica waits for node 2"),
-        "{told}"
+        is_done && printed.contains("level replica waits for node 2"),
+        "{printed}"
     );
     model.check(&third.client(AckLevel::Disk));
     model.change(&third.client(AckLevel::Replica), 4);
     wait_for_follower(&third, &second);
 
     // The lost one is taken out, and stays out.
-    let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
-    assert!(!is_done && told.contains("writes partition 0"), "{told}");
+    let (is_done, printed) = cluster.edit(&["drop", "--node", "3"]);
+    assert!(
+        !is_done && printed.contains("writes partition 0"),
+        "{printed}"
+    );
     cluster.edits(&["drop", "--node", "1"]);
     cluster.does(&["switch", "--to", "2"]);
-    let (is_done, told) = cluster.edit(&["drop", "--node", "3"]);
+    let (is_done, printed) = cluster.edit(&["drop", "--node", "3"]);
     assert!(
-        is_done && told.contains("NOREPLICAS"),
-        "nobody is left to wait for: {told}"
+        is_done && printed.contains("NOREPLICAS"),
+        "nobody is left to wait for: {printed}"
     );
     until("it hears that it is out", || {
         third.has_said("is not in it any more")
@@ -280,10 +287,10 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     // A write that came before the file was read waits for node 3 and is executed.
     until("nobody is waited for, so nothing is executed", || {
         let answer = second.client(AckLevel::Replica).set(b"key:1", b"x").wait();
-        let Err(ClientError::Unknown(told)) = answer else {
+        let Err(ClientError::Unknown(printed)) = answer else {
             return false;
         };
-        told.text().contains("nothing was executed")
+        printed.text().contains("nothing was executed")
     });
 }
 
@@ -372,9 +379,9 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
         stream.write_all(&[byte; 48]).expect("taken");
     }
     until("all are refused", || failures() >= before + 40.0);
-    let told = first.said("a link from 127.0.0.1 is refused: ");
-    let of_bytes = told.iter().filter(|line| !line.contains("secret"));
-    assert!(of_bytes.count() <= 2, "{told:?}");
+    let printed = first.said("a link from 127.0.0.1 is refused: ");
+    let of_bytes = printed.iter().filter(|line| !line.contains("secret"));
+    assert!(of_bytes.count() <= 2, "{printed:?}");
     first.stop();
 
     // A directory of a cluster is no node's alone, and a new one is not taken for one that is lost.
@@ -389,10 +396,10 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
     .arg(cluster.data(1))
     .output()
     .expect("it runs");
-    let told = String::from_utf8_lossy(&alone.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&alone.stderr).into_owned();
     assert!(
-        !alone.status.success() && told.contains("--cluster"),
-        "{told}"
+        !alone.status.success() && printed.contains("--cluster"),
+        "{printed}"
     );
     fs::remove_dir_all(cluster.data(1)).expect("removed");
     let lost = cluster.start(1, &[]);
@@ -426,17 +433,17 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
         done.expect("it runs")
     };
     // Nothing is in the log of the other shard, which so sees nothing wrong.
-    let mut told = String::new();
+    let mut printed = String::new();
     let is_set = is_within_patience(|| {
         let set = alone(&["set", "key", "value"]);
-        told = String::from_utf8_lossy(&set.stderr).into_owned();
+        printed = String::from_utf8_lossy(&set.stderr).into_owned();
         set.status.success() || server.try_wait().expect("ours").is_some()
     });
     if !is_set || server.try_wait().expect("ours").is_some() {
         let _ = server.kill();
         let said = server.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&said.stderr).into_owned();
-        panic!("it does not answer, but: {told}\n{said}");
+        panic!("it does not answer, but: {printed}\n{said}");
     }
     signal(server.id(), "-TERM");
     assert!(server.wait().expect("it ends").success());
@@ -447,22 +454,22 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
             .args(more)
             .output()
             .expect("it runs");
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(
-            !refused.status.success() && told.contains("holds what a node alone wrote"),
-            "{told}"
+            !refused.status.success() && printed.contains("holds what a node alone wrote"),
+            "{printed}"
         );
-        assert!(!cluster.data(1).join("PEERS").exists(), "{told}");
+        assert!(!cluster.data(1).join("PEERS").exists(), "{printed}");
     }
     let mut server = serve(&[]).spawn().expect("it starts");
-    let mut told = Vec::new();
+    let mut printed = Vec::new();
     until("it answers", || {
         assert!(server.try_wait().expect("ours").is_none(), "it is refused");
         let found = alone(&["get", "key"]);
-        told = found.stdout;
+        printed = found.stdout;
         found.status.success()
     });
     server.kill().expect("ours");
     server.wait().expect("it ends");
-    assert_eq!(told, b"value");
+    assert_eq!(printed, b"value");
 }

@@ -276,16 +276,16 @@ sync = [{}]
 
     /// Runs a command on the cluster's file that waits for nodes and is to be done: what it said.
     pub fn does(&self, words: &[&str]) -> String {
-        let (is_done, told) = self.command(words);
-        assert!(is_done, "{told}");
-        told
+        let (is_done, printed) = self.command(words);
+        assert!(is_done, "{printed}");
+        printed
     }
 
     /// The same of a command that waits as long as it does by itself.
     pub fn edits(&self, words: &[&str]) -> String {
-        let (is_done, told) = self.edit(words);
-        assert!(is_done, "{told}");
-        told
+        let (is_done, printed) = self.edit(words);
+        assert!(is_done, "{printed}");
+        printed
     }
 
     /// How the third node is named in a command.
@@ -317,8 +317,8 @@ sync = [{}]
 
     /// Runs a command on the cluster's file. Returns whether it succeeded, and its output.
     pub fn edit(&self, words: &[&str]) -> (bool, String) {
-        let (code, told) = self.run(words);
-        (code == 0, told)
+        let (code, printed) = self.run(words);
+        (code == 0, printed)
     }
 
     /// The same, with its exit code.
@@ -330,10 +330,10 @@ sync = [{}]
     /// The same of a command that names what it is about by itself.
     pub fn run_without_file(&self, words: &[&str]) -> (i32, String) {
         let output = command(&["cluster"]).args(words).output().expect("it runs");
-        let told = [output.stdout, output.stderr].concat();
-        let told = String::from_utf8_lossy(&told).into_owned();
-        println!("{words:?}: {told}");
-        (output.status.code().expect("it ended"), told)
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        println!("{words:?}: {printed}");
+        (output.status.code().expect("it ended"), printed)
     }
 
     pub fn data(&self, node: u8) -> PathBuf {
@@ -438,11 +438,11 @@ sync = [{}]
     pub fn start_refused(&self, node: u8, more: &[&str]) -> String {
         let process = self.process(&self.plan_in("cluster.toml"), node, more);
         let output = process.wait_with_output().expect("it ends");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
-        println!("{told}");
-        told
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+        println!("{printed}");
+        printed
     }
 
     pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
@@ -464,11 +464,11 @@ fn spawned(serve: &mut Command) -> Child {
 fn served(mut process: Child, node: u8) -> Server {
     let said = Arc::new(Mutex::new(Vec::new()));
     let errors = BufReader::new(process.stderr.take().expect("piped"));
-    let heard = Arc::clone(&said);
+    let lines = Arc::clone(&said);
     std::thread::spawn(move || {
         for line in errors.lines().map_while(Result::ok) {
             println!("node {node}: {line}");
-            heard.lock().expect("no test fails with it").push(line);
+            lines.lock().expect("no test fails with it").push(line);
         }
     });
     let (mut admin, mut address) = (None, None);

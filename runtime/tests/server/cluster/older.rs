@@ -84,7 +84,7 @@ fn a_primary_with_an_older_copy_of_its_directory_ends_and_what_was_sold_stays_so
 }
 
 #[test]
-fn a_member_with_an_older_copy_of_its_directory_is_told_so_once_and_gets_what_it_lacks() {
+fn a_member_with_an_older_copy_of_its_directory_is_refused_once_and_gets_what_it_lacks() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("older-member");
     let (first, second) = cluster.start_two();

@@ -57,14 +57,14 @@ fn a_member_that_followed_answers_for_the_whole_past_when_it_takes_over() {
     client.del(&key_of(7)).wait().expect("deleted");
     wait_for_follower(&first, &second);
     let list = |client: &Client| {
-        let told = client.history(&key_of(7), 0, 10).wait().expect("told");
-        let versions = told.versions.iter();
+        let history = client.history(&key_of(7), 0, 10).wait().expect("told");
+        let versions = history.versions.iter();
         versions
             .map(|it| (it.version, it.is_deletion, it.time_ms))
             .collect::<Vec<_>>()
     };
-    let told = list(&first.client(AckLevel::Disk));
-    assert_eq!(told.len(), 3, "{told:?}");
+    let history = list(&first.client(AckLevel::Disk));
+    assert_eq!(history.len(), 3, "{history:?}");
     // Its start reads the log anew, and the other node gets the rest by delta.
     second.stop();
     let second = cluster.start(2, &[]);
@@ -74,7 +74,7 @@ fn a_member_that_followed_answers_for_the_whole_past_when_it_takes_over() {
     let client = second.client(AckLevel::Disk);
     check(&client, b"one", &one);
     check(&client, b"two", &two);
-    assert_eq!(list(&client), told);
+    assert_eq!(list(&client), history);
     let three = write(&second.client(AckLevel::Replica), b"three");
     drop(second);
     cluster.does(&["promote", "--to", "1", "--force"]);
@@ -87,7 +87,7 @@ fn a_member_that_followed_answers_for_the_whole_past_when_it_takes_over() {
 }
 
 #[test]
-fn a_node_that_gave_up_what_it_wrote_alone_tells_no_version_of_it() {
+fn a_node_that_gave_up_what_it_wrote_alone_shows_no_version_of_it() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-past-diverged");
     let (first, second) = cluster.start_two();
@@ -122,9 +122,12 @@ fn a_node_that_gave_up_what_it_wrote_alone_tells_no_version_of_it() {
     check(&client, b"four", &four);
     for number in 0..KEYS {
         let at = usize::try_from(number).expect("few");
-        let told = client.history(&key_of(number), 0, 100).wait();
-        let told = told.expect("its keyspace keeps versions").versions;
-        assert!(told.iter().all(|it| it.version != alone[at]), "{told:?}");
+        let history = client.history(&key_of(number), 0, 100).wait();
+        let history = history.expect("its keyspace keeps versions").versions;
+        assert!(
+            history.iter().all(|it| it.version != alone[at]),
+            "{history:?}"
+        );
         for version in [one[at], alone[at], two[at]] {
             let was = client.get_at(&key_of(number), At::Version(version)).wait();
             match was {
@@ -134,7 +137,7 @@ fn a_node_that_gave_up_what_it_wrote_alone_tells_no_version_of_it() {
                     let text = String::from_utf8_lossy(&answer.value);
                     assert!(text.contains(", known from "), "{text}");
                 }
-                told => panic!("{told:?} of {version:?}"),
+                history => panic!("{history:?} of {version:?}"),
             }
         }
     }

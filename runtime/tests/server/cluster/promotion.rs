@@ -23,21 +23,21 @@ fn a_promotion_takes_what_the_lost_node_wrote_and_leaves_what_a_living_one_write
     third.until_role("following");
 
     // Nobody is lost: there is nothing to take.
-    let (is_done, told) = cluster.command(&["promote", "--to", "3", "--force"]);
+    let (is_done, printed) = cluster.command(&["promote", "--to", "3", "--force"]);
     assert!(
-        !is_done && told.contains("node 1 answers and writes, node 2 answers and writes"),
-        "{told}"
+        !is_done && printed.contains("node 1 answers and writes, node 2 answers and writes"),
+        "{printed}"
     );
 
     drop(first);
-    let told = cluster.does(&["promote", "--to", "3", "--force"]);
+    let printed = cluster.does(&["promote", "--to", "3", "--force"]);
     for said in [
         "128 partitions of node 1 are to be written by node 3",
         "128 partitions of node 2 stay as they are: the node answers and writes there",
         "node 1 left the sync set and is a learner",
         "level replica waits for node 2",
     ] {
-        assert!(told.contains(said), "{told}");
+        assert!(printed.contains(said), "{printed}");
     }
     // The lost node is waited for by nobody: each writes at level replica.
     let levels = |server: &Server| {
@@ -67,13 +67,13 @@ fn a_node_that_has_nothing_is_not_promoted_and_nothing_is_changed() {
     let second = cluster.start(2, &[]);
     let file = || fs::read_to_string(cluster.folder.join("cluster.toml")).expect("there");
     let before = file();
-    let (code, told) = cluster.run(&["promote", "--to", "2", "--force", "--accept-loss"]);
-    assert_eq!(code, 1, "{told}");
+    let (code, printed) = cluster.run(&["promote", "--to", "2", "--force", "--accept-loss"]);
+    assert_eq!(code, 1, "{printed}");
     assert!(
-        told.contains("has nothing at all of partition 0")
-            && told.contains("--accept-incomplete")
-            && told.contains("nothing was changed"),
-        "{told}"
+        printed.contains("has nothing at all of partition 0")
+            && printed.contains("--accept-incomplete")
+            && printed.contains("nothing was changed"),
+        "{printed}"
     );
     assert_eq!(file(), before);
     // The node that has it is not lost.
@@ -85,14 +85,14 @@ fn a_node_that_has_nothing_is_not_promoted_and_nothing_is_changed() {
     // A dead one neither.
     drop(second);
     drop(first);
-    let (code, told) = cluster.run(&["promote", "--to", "2", "--force"]);
-    assert_eq!(code, 3, "{told}");
-    assert!(told.contains("nothing was changed"), "{told}");
+    let (code, printed) = cluster.run(&["promote", "--to", "2", "--force"]);
+    assert_eq!(code, 3, "{printed}");
+    assert!(printed.contains("nothing was changed"), "{printed}");
     assert_eq!(file(), before);
 }
 
 #[test]
-fn a_command_waits_for_nodes_that_hang_no_longer_than_it_was_told() {
+fn a_command_waits_for_nodes_that_hang_no_longer_than_it_was_asked_to() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-hangs");
     // They accept and stay silent.
@@ -100,17 +100,17 @@ fn a_command_waits_for_nodes_that_hang_no_longer_than_it_was_told() {
     let _silent = [listen(cluster.clients[0]), listen(cluster.clients[1])];
     let before = fs::read_to_string(cluster.folder.join("cluster.toml")).expect("there");
     // Who waits longer than that, as by default, says so.
-    let within = |told: &str| told.matches("no answer within 300 ms").count();
-    let (code, told) = cluster.run(&["status", "--timeout-ms", "300"]);
-    assert_eq!((code, within(&told)), (3, 2), "{told}");
-    let (code, told) = cluster.run(&["switch", "--to", "2", "--wait-ms", "300"]);
-    assert!(code != 0 && within(&told) == 1, "{told}");
+    let within = |printed: &str| printed.matches("no answer within 300 ms").count();
+    let (code, printed) = cluster.run(&["status", "--timeout-ms", "300"]);
+    assert_eq!((code, within(&printed)), (3, 2), "{printed}");
+    let (code, printed) = cluster.run(&["switch", "--to", "2", "--wait-ms", "300"]);
+    assert!(code != 0 && within(&printed) == 1, "{printed}");
     let after = fs::read_to_string(cluster.folder.join("cluster.toml")).expect("there");
     assert_eq!(after, before);
 }
 
 #[test]
-fn what_clients_are_told_of_the_cluster_is_the_same_on_all_nodes() {
+fn what_clients_are_shown_of_the_cluster_is_the_same_on_all_nodes() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-hello");
     let (first, second) = cluster.start_two();

@@ -32,10 +32,10 @@ fn number(server: &Server, name: &str) -> f64 {
 /// The command line of a read: whether it was answered, and what it said.
 fn get(words: &[&str]) -> (bool, String) {
     let output = command(&["get"]).args(words).output().expect("it runs");
-    let told = [output.stdout, output.stderr].concat();
+    let printed = [output.stdout, output.stderr].concat();
     (
         output.status.success(),
-        String::from_utf8_lossy(&told).into_owned(),
+        String::from_utf8_lossy(&printed).into_owned(),
     )
 }
 
@@ -51,10 +51,10 @@ fn sees_what_was_written(member: &Server, writer: &Client, reader: &Client, seen
         };
         until("the member has what was written", || {
             match reader.get_of_member(b"stock:42", &with_it).wait() {
-                Ok(told) => {
-                    let value = told.value.expect("it was set");
+                Ok(found) => {
+                    let value = found.value.expect("it was set");
                     assert_eq!(*value.bytes, number.to_le_bytes());
-                    assert!(Some(told.through) >= with_it.version_min);
+                    assert!(Some(found.through) >= with_it.version_min);
                     true
                 }
                 Err(ClientError::Stale(answer)) => {
@@ -80,15 +80,18 @@ fn the_command_waits_for_it(writer: &Server, member: &Server) {
         "500",
         "--version",
     ];
-    let (is_there, told) = get(&[&fresh[..], &["--addr", &address]].concat());
-    assert!(is_there && told.starts_with("199\n"), "{told}");
-    let age = told.lines().find_map(|line| line.strip_prefix("age "));
+    let (is_there, printed) = get(&[&fresh[..], &["--addr", &address]].concat());
+    assert!(is_there && printed.starts_with("199\n"), "{printed}");
+    let age = printed.lines().find_map(|line| line.strip_prefix("age "));
     let age = age.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
-    assert!(age.is_some_and(|us| us > 0 && us <= 500_000), "{told}");
-    let (is_there, told) = get(&[&fresh[..], &["--addr", &writes]].concat());
-    assert!(is_there && told.contains("age 0 us, through "), "{told}");
-    let (is_there, told) = get(&["missing", "--stale-ms", "500", "--addr", &address]);
-    assert!(!is_there && told.contains("does not exist"), "{told}");
+    assert!(age.is_some_and(|us| us > 0 && us <= 500_000), "{printed}");
+    let (is_there, printed) = get(&[&fresh[..], &["--addr", &writes]].concat());
+    assert!(
+        is_there && printed.contains("age 0 us, through "),
+        "{printed}"
+    );
+    let (is_there, printed) = get(&["missing", "--stale-ms", "500", "--addr", &address]);
+    assert!(!is_there && printed.contains("does not exist"), "{printed}");
 }
 
 #[test]
@@ -118,10 +121,14 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
         staleness_max: Some(Duration::ZERO),
         ..MemberGet::default()
     };
-    let told = anywhere.get_of_member(b"stock:42", &now).wait();
-    assert_eq!(told.expect("answered").age, Some(Duration::ZERO));
-    let told = anywhere.get_of_member(b"stock:42", &MemberGet::default());
-    let value = told.wait().expect("answered").value.expect("it is there");
+    let outcome = anywhere.get_of_member(b"stock:42", &now).wait();
+    assert_eq!(outcome.expect("answered").age, Some(Duration::ZERO));
+    let outcome = anywhere.get_of_member(b"stock:42", &MemberGet::default());
+    let value = outcome
+        .wait()
+        .expect("answered")
+        .value
+        .expect("it is there");
     assert_eq!(*value.bytes, 199u32.to_le_bytes());
     // What must be there and never was is nowhere.
     let mut version = seen.of(b"stock:42").expect("it was written");
@@ -138,18 +145,18 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
     // The writer stands still. The member still has its old records, but nobody knows whether the
     // writer has newer ones.
     until("it is new enough", || {
-        let told = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
-        told.wait().is_ok()
+        let outcome = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
+        outcome.wait().is_ok()
     });
     first.freeze();
     until("it is too old", || {
-        let told = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
-        matches!(told.wait(), Err(ClientError::Stale(_)))
+        let outcome = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
+        matches!(outcome.wait(), Err(ClientError::Stale(_)))
     });
-    let told = reader.get_of_member(b"stock:42", &here(&second, None));
-    let told = told.wait().expect("however old");
-    assert!(told.age > Some(BOUND), "{told:?}");
-    let (is_there, told) = get(&[
+    let outcome = reader.get_of_member(b"stock:42", &here(&second, None));
+    let outcome = outcome.wait().expect("however old");
+    assert!(outcome.age > Some(BOUND), "{outcome:?}");
+    let (is_there, outcome) = get(&[
         "stock:42",
         "--stale-ms",
         "500",
@@ -158,15 +165,15 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
         "--addr",
         &address,
     ]);
-    assert!(!is_there && told.contains("STALE"), "{told}");
+    assert!(!is_there && outcome.contains("STALE"), "{outcome}");
     let staleness = "penstock_replication_staleness_seconds";
     until("its age is told", || {
         number(&second, staleness) > BOUND.as_secs_f64()
     });
     first.signal("-CONT");
     until("it is new enough again", || {
-        let told = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
-        told.wait().is_ok()
+        let outcome = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
+        outcome.wait().is_ok()
     });
     assert!(number(&second, "penstock_replication_member_reads_total") >= 200.0);
     assert!(number(&second, "penstock_replication_member_reads_stale_total") > 0.0);
@@ -184,7 +191,7 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
     // Nobody ships to it any more: it is no member, and sends elsewhere.
     drop(first);
     until("it follows nobody", || {
-        let told = reader.get_of_member(b"stock:42", &here(&second, None));
-        matches!(told.wait(), Err(ClientError::Busy(text)) if text.contains("MOVED"))
+        let outcome = reader.get_of_member(b"stock:42", &here(&second, None));
+        matches!(outcome.wait(), Err(ClientError::Busy(text)) if text.contains("MOVED"))
     });
 }

@@ -84,8 +84,11 @@ fn write(server: &Server, each: u32, value: &[u8]) {
 /// What the deployed rules and queries ask of replication, a primary or a member tells, with these
 /// labels.
 fn check_deployed_names(nodes: [&Server; 2]) {
-    let told = nodes.map(|node| Numbers::read(&node.page("/metrics").1).samples);
-    let missing = missing_from(&told.concat(), &["penstock_replication_", "penstock_plan_"]);
+    let samples = nodes.map(|node| Numbers::read(&node.page("/metrics").1).samples);
+    let missing = missing_from(
+        &samples.concat(),
+        &["penstock_replication_", "penstock_plan_"],
+    );
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
@@ -194,7 +197,7 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
 }
 
 #[test]
-fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_counted() {
+fn what_a_node_wrote_alone_is_reported_as_lag_and_then_as_a_tail_and_noreplicas_is_counted() {
     let _clusters = beside_clusters();
     let cluster = Cluster::with_timeout("replicas-tail", 50);
     let first = cluster.start(1, &["--cluster-new"]);
@@ -226,8 +229,8 @@ fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_c
     let second = cluster.start(2, &[]);
     second.until_ready("/readyz", 503, "idle");
     let promote = ["promote", "--to", "2", "--force", "--accept-loss"];
-    let (code, told) = cluster.run(&promote);
-    assert_eq!(code, 0, "{told}");
+    let (code, printed) = cluster.run(&promote);
+    assert_eq!(code, 0, "{printed}");
     second.until_ready("/readyz?role=primary", 200, "primary of 256");
     let first = cluster.start(1, &[]);
     first.until_ready("/readyz", 200, "follows 256");

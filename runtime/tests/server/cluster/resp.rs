@@ -76,8 +76,9 @@ fn start_with(name: &str, cores: [u16; 3]) -> Nodes {
 }
 
 fn slot_of(talk: &mut Talk, key: &str) -> u16 {
-    let told = talk.ask(&["CLUSTER", "KEYSLOT", key]);
-    told.trim_matches([':', '\r', '\n'])
+    let reply = talk.ask(&["CLUSTER", "KEYSLOT", key]);
+    reply
+        .trim_matches([':', '\r', '\n'])
         .parse()
         .expect("a slot")
 }
@@ -86,12 +87,12 @@ fn slot_of(talk: &mut Talk, key: &str) -> u16 {
 fn scanned(talk: &mut Talk) -> BTreeSet<String> {
     let (mut cursor, mut keys) = ("0".to_string(), BTreeSet::new());
     loop {
-        let told = talk.ask(&["SCAN", &cursor, "COUNT", "50"]);
-        let mut lines = told
+        let reply = talk.ask(&["SCAN", &cursor, "COUNT", "50"]);
+        let mut lines = reply
             .split("\r\n")
             .filter(|line| !line.starts_with(['*', '$']));
         cursor = lines.next().expect("a cursor").to_string();
-        assert!(cursor.parse::<u64>().is_ok(), "{told}");
+        assert!(cursor.parse::<u64>().is_ok(), "{reply}");
         keys.extend(lines.filter(|line| !line.is_empty()).map(str::to_string));
         if cursor == "0" {
             return keys;
@@ -100,7 +101,7 @@ fn scanned(talk: &mut Talk) -> BTreeSet<String> {
 }
 
 #[test]
-fn wait_ends_at_its_own_time_and_tells_how_many_nodes_have_the_writes() {
+fn wait_ends_at_its_own_time_and_says_how_many_nodes_have_the_writes() {
     let _clusters = beside_clusters();
     let nodes = start("cluster-resp-wait");
     let mut one = Talk::with(nodes.resp[0]);
@@ -140,20 +141,20 @@ fn noreplicas_says_whether_the_write_was_executed() {
         talk.ask(&["SET", OF_ONE, "1"]) == "+OK\r\n"
     });
     second.freeze();
-    let told = talk.ask(&["INCR", OF_ONE]);
+    let reply = talk.ask(&["INCR", OF_ONE]);
     let executed = "-NOREPLICAS it was executed here and is in the log";
-    assert!(told.starts_with(executed), "{told}");
+    assert!(reply.starts_with(executed), "{reply}");
     second.signal("-CONT");
     cluster.edits(&["learner", "--node", "2"]);
-    let mut told = String::new();
+    let mut reply = String::new();
     until("nobody is waited for", || {
-        told = talk.ask(&["INCR", OF_ONE]);
-        told.starts_with("-NOREPLICAS nothing was executed")
+        reply = talk.ask(&["INCR", OF_ONE]);
+        reply.starts_with("-NOREPLICAS nothing was executed")
     });
     assert_eq!(talk.ask(&["KV.OPTS", "level=disk"]), "+OK\r\n");
     let before = talk.ask(&["GET", OF_ONE]);
     assert_eq!(talk.ask(&["KV.OPTS", "level=replica"]), "+OK\r\n");
-    assert_eq!(talk.ask(&["INCR", OF_ONE]), told);
+    assert_eq!(talk.ask(&["INCR", OF_ONE]), reply);
     assert_eq!(talk.ask(&["KV.OPTS", "level=disk"]), "+OK\r\n");
     assert_eq!(talk.ask(&["GET", OF_ONE]), before);
     first.stop();
@@ -273,7 +274,7 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
 
     assert_eq!(one.ask(&["KV.OPTS", "level=default"]), "+OK\r\n");
 
-    scans_tell_what_each_node_writes(&nodes, [&mut one, &mut two, &mut three], high);
+    scans_show_what_each_node_writes(&nodes, [&mut one, &mut two, &mut three], high);
 
     finds_its_way_with_redis_py(&nodes);
     stop(nodes);
@@ -342,7 +343,7 @@ fn a_moved_slot_has_the_port_of_the_core_that_owns_it() {
 
 /// SCAN of a node tells the keys of the slots that it writes, also of half a shard. `high` is a
 /// slot of the second node.
-fn scans_tell_what_each_node_writes(nodes: &Nodes, talks: [&mut Talk; 3], high: u16) {
+fn scans_show_what_each_node_writes(nodes: &Nodes, talks: [&mut Talk; 3], high: u16) {
     let [one, two, three] = talks;
     let mut all = BTreeSet::from([OF_ONE.to_string(), OF_TWO.to_string()]);
     for number in 0..300 {

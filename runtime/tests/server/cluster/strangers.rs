@@ -35,7 +35,7 @@ struct Scene {
 
 /// What a stranger is told.
 #[derive(Debug)]
-enum Told {
+enum Greeting {
     Welcome(Box<Welcome>),
     Refused(RefusalCode, String),
     /// OPEN was answered.
@@ -112,7 +112,7 @@ impl Scene {
     }
 
     /// What HELLO of this node is told by who shows that.
-    fn told(&self, shown: Option<&Pair>, node: u8) -> Told {
+    fn greeting_of(&self, shown: Option<&Pair>, node: u8) -> Greeting {
         self.connect(shown).greet(&hello(node, [1; 32]))
     }
 }
@@ -158,31 +158,33 @@ impl Stranger {
         self.stream.write_all(&bytes)
     }
 
-    fn greet(&mut self, hello: &Hello) -> Told {
+    fn greet(&mut self, hello: &Hello) -> Greeting {
         match self.say(1, &LinkMessage::Hello(*hello)) {
-            Ok(()) => self.hear(),
-            Err(error) => Told::Ended(error.to_string()),
+            Ok(()) => self.read_greeting(),
+            Err(error) => Greeting::Ended(error.to_string()),
         }
     }
 
-    fn hear(&mut self) -> Told {
+    fn read_greeting(&mut self) -> Greeting {
         loop {
             match read_link_frame(&self.received, self.next, 1 << 20).expect("a sound frame") {
                 LinkReceived::Frame(frame) => {
-                    let told = match &frame.message {
-                        LinkMessage::Welcome(welcome) => Some(Told::Welcome(Box::new(*welcome))),
-                        LinkMessage::Refused(it) => {
-                            Some(Told::Refused(it.code, it.text.to_string()))
+                    let greeting = match &frame.message {
+                        LinkMessage::Welcome(welcome) => {
+                            Some(Greeting::Welcome(Box::new(*welcome)))
                         }
-                        LinkMessage::State(_) => Some(Told::Linked),
+                        LinkMessage::Refused(it) => {
+                            Some(Greeting::Refused(it.code, it.text.to_string()))
+                        }
+                        LinkMessage::State(_) => Some(Greeting::Linked),
                         LinkMessage::Beat => None,
                         other => panic!("{other:?}"),
                     };
                     let bytes = frame.bytes;
                     self.received.drain(..bytes);
                     self.next += 1;
-                    match told {
-                        Some(told) => return told,
+                    match greeting {
+                        Some(greeting) => return greeting,
                         None => continue,
                     }
                 }
@@ -190,23 +192,23 @@ impl Stranger {
             }
             let mut piece = [0; 1024];
             match self.stream.read(&mut piece) {
-                Ok(0) => return Told::Ended("closed".into()),
+                Ok(0) => return Greeting::Ended("closed".into()),
                 Ok(bytes) => self.received.extend_from_slice(&piece[..bytes]),
-                Err(error) => return Told::Ended(error.to_string()),
+                Err(error) => return Greeting::Ended(error.to_string()),
             }
         }
     }
 
     /// What PROOF is told, which is nothing if it is right.
-    fn prove(&mut self, proof: Proof) -> Told {
+    fn prove(&mut self, proof: Proof) -> Greeting {
         match self.say(2, &LinkMessage::Proof(proof)) {
-            Ok(()) => self.hear(),
-            Err(error) => Told::Ended(error.to_string()),
+            Ok(()) => self.read_greeting(),
+            Err(error) => Greeting::Ended(error.to_string()),
         }
     }
 
     /// What PROOF and OPEN are told.
-    fn prove_and_open(&mut self, proof: Proof) -> Told {
+    fn prove_and_open(&mut self, proof: Proof) -> Greeting {
         let open = Open {
             partition: 0,
             membership: Membership::Learner,
@@ -215,7 +217,7 @@ impl Stranger {
         for (number, message) in [(2, LinkMessage::Proof(proof)), (3, LinkMessage::Open(open))] {
             self.say(number, &message).expect("it listens");
         }
-        self.hear()
+        self.read_greeting()
     }
 }
 
@@ -229,8 +231,8 @@ fn source_proof(hello: &Hello, welcome: &Welcome, channel: &Channel, secret: &[u
 fn a_certificate_of_anybody_else_opens_no_link() {
     let _clusters = beside_clusters();
     let scene = Scene::new("strangers");
-    let ended = |shown: Option<&Pair>, alert: &str| match scene.told(shown, 3) {
-        Told::Ended(why) => assert!(why.contains(alert), "{why:?} lacks {alert:?}"),
+    let ended = |shown: Option<&Pair>, alert: &str| match scene.greeting_of(shown, 3) {
+        Greeting::Ended(why) => assert!(why.contains(alert), "{why:?} lacks {alert:?}"),
         other => panic!("{alert}: {other:?}"),
     };
     let stranger = Authority::new("root");
@@ -251,8 +253,8 @@ fn a_certificate_of_anybody_else_opens_no_link() {
     };
     ended(Some(&torn), "DecryptError");
 
-    let refused = |shown: &Pair, node: u8, part: &str| match scene.told(Some(shown), node) {
-        Told::Refused(code, text) => {
+    let refused = |shown: &Pair, node: u8, part: &str| match scene.greeting_of(Some(shown), node) {
+        Greeting::Refused(code, text) => {
             assert_eq!(code, RefusalCode::Credentials, "{text}");
             assert!(text.contains(part), "{text:?} lacks {part:?}");
         }
@@ -281,9 +283,9 @@ fn a_certificate_of_anybody_else_opens_no_link() {
     );
     let wild = named(&scene.authority, &[format!("*.{ID}.penstock")], |_| ());
     refused(&wild, 3, "does not name one node of a cluster");
-    let unknown = scene.told(Some(&scene.of_node(9)), 9);
+    let unknown = scene.greeting_of(Some(&scene.of_node(9)), 9);
     assert!(
-        matches!(unknown, Told::Welcome(_)),
+        matches!(unknown, Greeting::Welcome(_)),
         "the proof comes first: {unknown:?}"
     );
 
@@ -292,8 +294,8 @@ fn a_certificate_of_anybody_else_opens_no_link() {
         certificate: format!("{}{}", below.certificate, middle.pem),
         key: below.key,
     };
-    let told = scene.told(Some(&whole), 3);
-    assert!(matches!(told, Told::Welcome(_)), "{told:?}");
+    let greeting = scene.greeting_of(Some(&whole), 3);
+    assert!(matches!(greeting, Greeting::Welcome(_)), "{greeting:?}");
 
     // Without TLS.
     for bytes in [
@@ -322,7 +324,7 @@ fn a_proof_opens_a_link_on_its_own_connection_alone() {
         let mut stranger = scene.connect(Some(&three));
         let hello = hello(3, [nonce; 32]);
         match stranger.greet(&hello) {
-            Told::Welcome(welcome) => (stranger, hello, *welcome),
+            Greeting::Welcome(welcome) => (stranger, hello, *welcome),
             other => panic!("{other:?}"),
         }
     };
@@ -331,7 +333,7 @@ fn a_proof_opens_a_link_on_its_own_connection_alone() {
         certified: None,
     };
     let refused = |stranger: &mut Stranger, proof: Proof, what: &str| match stranger.prove(proof) {
-        Told::Refused(RefusalCode::Credentials, _) => {}
+        Greeting::Refused(RefusalCode::Credentials, _) => {}
         other => panic!("{what}: {other:?}"),
     };
     // What the node would have proven to who stands between, carried here.
@@ -358,10 +360,10 @@ fn a_proof_opens_a_link_on_its_own_connection_alone() {
     // The right one, made here, opens the link.
     let (mut sixth, hello, welcome) = begin(6);
     let right = source_proof(&hello, &welcome, &over(sixth.binding()), SECRET);
-    let told = sixth.prove_and_open(right);
+    let greeting = sixth.prove_and_open(right);
     assert!(
-        matches!(told, Told::Linked),
-        "node 3 is one of the cluster: {told:?}"
+        matches!(greeting, Greeting::Linked),
+        "node 3 is one of the cluster: {greeting:?}"
     );
 }
 
@@ -397,8 +399,8 @@ fn a_handshake_in_pieces_of_one_byte_is_one_and_half_handshakes_keep_nobody_out(
         received: Vec::new(),
         next: 1,
     };
-    let told = stranger.greet(&hello(3, [1; 32]));
-    assert!(matches!(told, Told::Welcome(_)), "{told:?}");
+    let greeting = stranger.greet(&hello(3, [1; 32]));
+    assert!(matches!(greeting, Greeting::Welcome(_)), "{greeting:?}");
 
     // Half ones: some bytes of a ClientHello, and silence.
     let mut tls = scene.client(None);

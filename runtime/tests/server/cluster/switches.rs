@@ -85,8 +85,8 @@ fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
     let cluster = Cluster::new("cluster-switch");
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
-    let (is_done, told) = cluster.command(&["switch", "--to", "2"]);
-    assert!(!is_done && told.contains("no server at"), "{told}");
+    let (is_done, printed) = cluster.command(&["switch", "--to", "2"]);
+    assert!(!is_done && printed.contains("no server at"), "{printed}");
     let second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
 
@@ -101,10 +101,10 @@ fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
         })
         .collect();
     let half = ["switch", "--to", "2", "--partitions", "0-127"];
-    let (is_done, told) = cluster.command(&half);
+    let (is_done, printed) = cluster.command(&half);
     assert!(
-        is_done && told.contains("128 partitions of node 1"),
-        "{told}"
+        is_done && printed.contains("128 partitions of node 1"),
+        "{printed}"
     );
     for (node, of, server) in [("2", "1", &second), ("1", "2", &first), ("2", "1", &second)] {
         until("it holds all", || {
@@ -113,8 +113,11 @@ fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
                 |it: &serde_json::Value| it["role"] == "following" || it["role"] == "primary";
             partitions.iter().all(holds)
         });
-        let (is_done, told) = cluster.command(&["switch", "--to", node]);
-        assert!(is_done && told.contains(&format!("of node {of}")), "{told}");
+        let (is_done, printed) = cluster.command(&["switch", "--to", node]);
+        assert!(
+            is_done && printed.contains(&format!("of node {of}")),
+            "{printed}"
+        );
     }
     over.store(true, Ordering::Relaxed);
     let client = second.client(AckLevel::Disk);

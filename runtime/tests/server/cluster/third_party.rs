@@ -103,8 +103,8 @@ fn pass_on(from: TcpStream, to: TcpStream, plan: &Mutex<Plan>) {
     let (mut passed, mut held) = (0, Vec::new());
     pass(from, to, |piece| {
         let mut plan = plan.lock().expect("no thread of it panics");
-        let looked_for = piece.windows(HONEST.len()).filter(|it| *it == HONEST);
-        plan.seen += looked_for.count() as u64;
+        let honest = piece.windows(HONEST.len()).filter(|it| *it == HONEST);
+        plan.seen += honest.count() as u64;
         if plan.forges {
             held.append(piece);
             *piece = forged(&mut held);
@@ -208,8 +208,8 @@ impl Scene {
         let address = self.second.address.to_string();
         let asked = ["get", key, "--stale-ms", "100000", "--addr", &address];
         let output = command(&asked).output().expect("it runs");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{printed}");
         output.stdout
     }
 }

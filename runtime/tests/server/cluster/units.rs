@@ -23,12 +23,12 @@ fn files(data: &Path, extension: &str) -> Vec<PathBuf> {
 fn units(data: &Path) -> String {
     let mut listed = command(&["cluster", "lostfound", "--units"]);
     let output = listed.arg(data).output().expect("it runs");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    told + &String::from_utf8_lossy(&output.stderr)
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    printed + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[test]
-fn what_was_sold_alone_is_told_in_units_when_the_log_has_let_go_of_the_fork() {
+fn what_was_sold_alone_is_reported_in_units_when_the_log_has_let_go_of_the_fork() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-units");
     let (first, second) = cluster.start_two();
@@ -68,15 +68,18 @@ fn what_was_sold_alone_is_told_in_units_when_the_log_has_let_go_of_the_fork() {
         for fork in &forks {
             fs::rename(fork, fork.with_extension("aside")).expect("moved");
         }
-        let told = units(&data);
+        let printed = units(&data);
         for fork in &forks {
             fs::rename(fork.with_extension("aside"), fork).expect("moved back");
         }
-        told.contains("unknown by 2 more keys")
+        printed.contains("unknown by 2 more keys")
     });
     assert!(is_gone, "{}", units(&data));
-    let told = units(&data);
-    assert!(told.contains(exact) && !told.contains("unknown"), "{told}");
+    let printed = units(&data);
+    assert!(
+        printed.contains(exact) && !printed.contains("unknown"),
+        "{printed}"
+    );
     first.stop();
     second.stop();
 }

@@ -106,8 +106,8 @@ fn level_all_is_refused_by_the_name_of_the_node_until_the_last_one_of_three_is_u
     });
     let acked: u64 = sold.iter().map(|it| it.load(Ordering::Relaxed)).sum();
     assert_eq!(STOCK - stock_of(&first), acked);
-    let told = first.client(AckLevel::None).set(b"all:1", b"value").wait();
-    assert_eq!(told.expect("set").level, AckLevel::All);
+    let outcome = first.client(AckLevel::None).set(b"all:1", b"value").wait();
+    assert_eq!(outcome.expect("set").level, AckLevel::All);
     wait_for_follower(&first, &nodes.0);
     wait_for_follower(&first, &nodes.1);
     cluster.has_lost_nothing();

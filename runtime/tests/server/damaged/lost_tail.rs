@@ -8,7 +8,7 @@ use penstock::directory::Directory;
 use penstock_client::Verbs;
 
 use super::stopped_cleanly;
-use super::{KEYS, connect, copy, folder, key, refused, segments, serve, stop, told};
+use super::{KEYS, connect, copy, folder, key, output_of, refused, segments, serve, stop};
 use crate::process::Server;
 
 /// What the tests take away from the end of the log.
@@ -40,7 +40,7 @@ fn a_clean_stop_whose_tail_is_zeroed_is_refused_by_start_inspect_verify_and_back
     lose_tail(&directory);
     let path = directory.to_str().unwrap();
     for words in [&["inspect", path][..], &["verify", path]] {
-        let text = told(1, words);
+        let text = output_of(1, words);
         assert!(!text.contains("no damage"), "{words:?}: {text}");
         assert!(!text.contains("never acknowledged"), "{words:?}: {text}");
         assert!(
@@ -67,7 +67,7 @@ fn a_clean_stop_whose_tail_is_zeroed_is_refused_by_start_inspect_verify_and_back
     }
     let vault = folder("lost-tail-vault");
     let backup = ["backup", "--data", path, "--to", vault.to_str().unwrap()];
-    assert!(told(1, &backup).contains("nothing was backed up"));
+    assert!(output_of(1, &backup).contains("nothing was backed up"));
 }
 
 /// Where the frames of a segment end that only zeros follow: each begins a block with its magic,
@@ -95,7 +95,7 @@ fn a_lost_tail_is_mended_at_a_named_price_and_its_numbers_are_not_given_out_agai
     lose_tail(&directory);
     let path = directory.to_str().unwrap();
     let from = lost_from(&refused(&directory, &[]).1);
-    let planned = told(1, &["inspect", path, "--repair"]);
+    let planned = output_of(1, &["inspect", path, "--repair"]);
     let (lost, loss) = (KEYS + 1 - from, format!("1:{from}-{KEYS}"));
     let expected = format!(
         "bytes 4096 to 8192 (tail-lost): {lost} records are lost, log 1, LSN {from} to {KEYS}; an \
@@ -112,9 +112,9 @@ fn a_lost_tail_is_mended_at_a_named_price_and_its_numbers_are_not_given_out_agai
     assert_eq!(lost_from(&refused(&directory, &[]).1), from);
 
     let accepted = ["inspect", path, "--repair", "--accept-loss", &loss];
-    assert!(told(0, &accepted).contains("repaired"));
-    assert!(told(0, &["inspect", path, "--repair"]).contains("nothing to repair"));
-    let shown = told(0, &["inspect", path]);
+    assert!(output_of(0, &accepted).contains("repaired"));
+    assert!(output_of(0, &["inspect", path, "--repair"]).contains("nothing to repair"));
+    let shown = output_of(0, &["inspect", path]);
     assert!(shown.contains("no damage"), "{shown}");
     assert!(shown.contains(&format!("last LSN {KEYS}")), "{shown}");
     for run in 0..2 {
@@ -144,7 +144,7 @@ fn neither_a_new_identity_nor_a_last_segment_that_is_gone_hides_a_lost_tail() {
     bytes[50] ^= 1;
     fs::write(&identity, bytes).unwrap();
     let accepted = ["inspect", path, "--repair", "--accept-loss", "identity"];
-    told(0, &accepted);
+    output_of(0, &accepted);
     assert_eq!(lost_from(&refused(&directory, &[]).1), from);
 
     copy(&sound, &directory);
@@ -164,7 +164,7 @@ fn neither_a_new_identity_nor_a_last_segment_that_is_gone_hides_a_lost_tail() {
         "{text}"
     );
     let loss = format!("1:1-{KEYS}");
-    told(0, &["inspect", path, "--repair", "--accept-loss", &loss]);
+    output_of(0, &["inspect", path, "--repair", "--accept-loss", &loss]);
     let server = Server::start(&mut serve(&directory));
     assert_eq!(connect(&server).get(&key(0)).wait().unwrap(), None);
     stop(server);

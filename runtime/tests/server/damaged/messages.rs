@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use penstock_client::{ClientError, Verbs};
 use penstock_net::status::Status;
 
-use super::{connect, copy, folder, key, refused, segments, serve, stop, stopped_cleanly, told};
+use super::{
+    connect, copy, folder, key, output_of, refused, segments, serve, stop, stopped_cleanly,
+};
 use crate::process::Server;
 
 #[test]
@@ -25,20 +27,20 @@ fn a_missing_segment_is_called_missing_and_its_neighbour_is_not_called_damaged()
     let (code, text) = refused(&directory, &[]);
     assert_eq!(code, Some(1), "{text}");
     let path = directory.display();
-    let told_missing = format!(
+    let missing_shown = format!(
         "segment 1 of log 1 is missing: no file holds it, and records between LSN 1 and \
          {last_lsn} were durable there (if cleaning has released it, the list that tells so is \
          lost); the segment behind it, {}, is in place",
         files[&2].display()
     );
     let expected = format!(
-        "{told_missing}; no record was touched; to see all: penstock inspect '{path}'; to see \
+        "{missing_shown}; no record was touched; to see all: penstock inspect '{path}'; to see \
          what a mend would give up: penstock inspect '{path}' --repair"
     );
     assert!(text.contains(&expected), "{text}\n{expected}");
-    let text = told(1, &["inspect", directory.to_str().unwrap()]);
+    let text = output_of(1, &["inspect", directory.to_str().unwrap()]);
     assert!(
-        text.contains(&format!("DAMAGED: {told_missing}\n")),
+        text.contains(&format!("DAMAGED: {missing_shown}\n")),
         "{text}"
     );
     assert!(!text.contains("damaged at offset 0"), "{text}");
@@ -52,7 +54,7 @@ fn snapshots_beside_a_damaged_header_are_not_called_unusable() {
     bytes[100] ^= 1;
     fs::write(&files[&1], bytes).unwrap();
     let path = directory.to_str().unwrap();
-    let text = told(1, &["inspect", path]);
+    let text = output_of(1, &["inspect", path]);
     assert!(
         text.contains(&format!(
             "DAMAGED: {} is damaged at offset 0: its header does not check and frames stand \
@@ -128,16 +130,22 @@ fn the_command_that_mends_a_directory_which_a_user_may_not_make_does_mend_it() {
     };
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{text}");
-    let told = text.split_once("; run: ").expect("a command").1;
-    let told = told.split_once(" (as root)").expect("who runs it").0;
-    let ran = Command::new("sh").args(["-c", told]).status().unwrap();
-    assert!(ran.success(), "{told}");
+    let command_line = text.split_once("; run: ").expect("a command").1;
+    let command_line = command_line
+        .split_once(" (as root)")
+        .expect("who runs it")
+        .0;
+    let ran = Command::new("sh")
+        .args(["-c", command_line])
+        .status()
+        .unwrap();
+    assert!(ran.success(), "{command_line}");
     let mut server = serve(&directory);
     Server::start(server.uid(NOBODY)).stop();
 }
 
 #[test]
-fn a_rotten_bit_in_an_unused_spare_is_told_and_the_server_serves() {
+fn a_rotten_bit_in_an_unused_spare_is_reported_and_the_server_serves() {
     let directory = stopped_cleanly("message-spare");
     let entries = fs::read_dir(directory.join("segments")).unwrap();
     let mut spares: Vec<_> = entries
@@ -161,7 +169,7 @@ fn a_rotten_bit_in_an_unused_spare_is_told_and_the_server_serves() {
         )
     };
     let path = directory.to_str().unwrap();
-    let shown = told(0, &["inspect", path]);
+    let shown = output_of(0, &["inspect", path]);
     for (spare, at) in rots {
         let expected = format!(
             "ROTTEN: {}; no record is lost, and the next start sets it aside\n",
@@ -190,11 +198,11 @@ fn a_rotten_bit_in_an_unused_spare_is_told_and_the_server_serves() {
             4
         );
     }
-    assert!(told(0, &["inspect", path]).contains("no damage"));
+    assert!(output_of(0, &["inspect", path]).contains("no damage"));
 }
 
 #[test]
-fn a_place_that_is_answered_corrupt_is_told_once_with_file_offset_and_key_hash() {
+fn a_place_that_is_answered_corrupt_is_reported_once_with_file_offset_and_key_hash() {
     let directory = stopped_cleanly("message-corrupt");
     let files = segments(&directory);
     let mut bytes = fs::read(&files[&1]).unwrap();
@@ -222,11 +230,11 @@ fn a_place_that_is_answered_corrupt_is_told_once_with_file_offset_and_key_hash()
     drop(client);
     stop(server);
     let lines: Vec<String> = reader.join().unwrap();
-    let told: Vec<&String> = lines
+    let reported: Vec<&String> = lines
         .iter()
         .filter(|line| line.contains("CORRUPT"))
         .collect();
-    let [line] = told[..] else {
+    let [line] = reported[..] else {
         panic!("{lines:?}")
     };
     let path = directory.display();

@@ -69,7 +69,7 @@ fn stop(mut server: Server) -> String {
 }
 
 /// Runs a command that must end with this code; what it printed on both outputs.
-fn told(code: i32, words: &[&str]) -> String {
+fn output_of(code: i32, words: &[&str]) -> String {
     let output = command(words).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     let text = text.concat();

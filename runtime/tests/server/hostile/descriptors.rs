@@ -6,7 +6,7 @@ use super::*;
 fn is_greeted(address: SocketAddr) -> Option<Raw> {
     let mut raw = Raw::new(address);
     raw.say(&hello());
-    let (header, body) = raw.hear()?;
+    let (header, body) = raw.receive()?;
     if header.opcode == Opcode::Hello as u8 {
         return Some(raw);
     }
@@ -46,7 +46,7 @@ fn connections_without_a_descriptor_are_refused_and_segments_still_find_some() {
 }
 
 #[test]
-fn a_limit_of_open_files_that_is_too_low_is_told_with_the_need_and_how_to_raise_it() {
+fn a_limit_of_open_files_that_is_too_low_is_reported_with_the_need_and_how_to_raise_it() {
     let folder = Folder::new("nofile-low");
     for limit in [10, 16] {
         let direct = Server::command(&folder.0, &["--shards", "1"]);
@@ -56,17 +56,17 @@ fn a_limit_of_open_files_that_is_too_low_is_told_with_the_need_and_how_to_raise_
             .arg(direct.get_program())
             .args(direct.get_args());
         let output = command.output().expect("the server");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         for part in [
             &format!("may have {limit} open files")[..],
             "needs at least 48",
             "ulimit -n ",
             "LimitNOFILE=",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(printed.contains(part), "{part}: {printed}");
         }
-        assert_eq!(told.lines().count(), 1, "{told}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
         assert!(!folder.0.exists(), "nothing is made before");
     }
 }

@@ -18,20 +18,20 @@ fn output_within(data: &Path, blocks: u32, flags: &[&str]) -> std::process::Outp
 }
 
 #[test]
-fn a_limit_of_the_length_of_files_below_a_segment_is_told_with_the_need_and_how_to_raise_it() {
+fn a_limit_of_the_length_of_files_below_a_segment_is_reported_with_the_need_and_how_to_raise_it() {
     let folder = Folder::new("fsize-low");
     let output = output_within(&folder.0, 2_000, &["--shards", "1"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     for part in [
         "a file of this process may have ",
         "and a segment has 4194304: ",
         "ulimit -f ",
         "LimitFSIZE=",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
-    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
     assert!(!folder.0.exists(), "nothing is made before");
 }
 

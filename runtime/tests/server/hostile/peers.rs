@@ -76,14 +76,14 @@ fn a_steady_reader_of_200_kb_a_second_gets_all_its_replies() {
             std::thread::sleep(Duration::from_millis(50));
         }
         for id in 0..GETS {
-            let (header, _) = slow.hear().expect("a reply");
+            let (header, _) = slow.receive().expect("a reply");
             assert_eq!(header.request_id, id);
         }
     }
 }
 
 #[test]
-fn a_connection_too_many_is_told_the_limit_and_closed() {
+fn a_connection_too_many_is_answered_with_the_limit_and_closed() {
     let folder = Folder::new("too-many");
     // Whichever cores they come to.
     let server = Server::start(&folder.0, &["--shards", "2", "--connections-max", "5"]);
@@ -93,8 +93,8 @@ fn a_connection_too_many_is_told_the_limit_and_closed() {
         if says_hello {
             refused.say(&hello());
         }
-        refused.hears_refusal(Status::Busy, &["at most 5", "connections_max"]);
-        assert!(refused.hear().is_none());
+        refused.gets_refusal(Status::Busy, &["at most 5", "connections_max"]);
+        assert!(refused.receive().is_none());
     }
     open.iter_mut().for_each(Raw::still_works);
 }
@@ -122,7 +122,7 @@ fn peers_that_stall_are_cut_off_and_nobody_waits_for_them() {
         std::thread::sleep(Duration::from_millis(60));
     }
     assert!(
-        slow.hear().is_none(),
+        slow.receive().is_none(),
         "still open after {:?}",
         began.elapsed()
     );
@@ -130,9 +130,9 @@ fn peers_that_stall_are_cut_off_and_nobody_waits_for_them() {
     // A frame that is only skipped gets the same time.
     let mut slow = Raw::greeted(server.address);
     slow.say(&ping(&vec![0; 3 << 20])[..4096]);
-    slow.hears_refusal(Status::TooLarge, &["3145760"]);
+    slow.gets_refusal(Status::TooLarge, &["3145760"]);
     let began = Instant::now();
-    assert!(slow.hear().is_none(), "still open");
+    assert!(slow.receive().is_none(), "still open");
     assert!(
         began.elapsed() < Duration::from_secs(10),
         "it ended by itself"

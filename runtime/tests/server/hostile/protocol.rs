@@ -16,7 +16,7 @@ impl Raw {
         self.say(&batch(build));
         let mut answers: Vec<Answer> = Vec::new();
         loop {
-            let (header, body) = self.hear().expect("an answer");
+            let (header, body) = self.receive().expect("an answer");
             assert_eq!(header.level_or_status, Status::Ok.code(), "{header:?}");
             let reply = Batch::read(&body).expect("a batch");
             answers.extend((0..reply.len()).map(|number| {
@@ -74,7 +74,7 @@ fn step(operation: Operation, key: u8, immediate: u64) -> Instruction {
 fn a_refused_frame_has_a_text_with_its_length_in_four_bytes_before_it() {
     let (_folder, _server, mut raw) = started("refused-text");
     raw.say(&reheaded(ping(b""), |header| header[6] = 0x77));
-    let (header, body) = raw.hear().expect("an answer");
+    let (header, body) = raw.receive().expect("an answer");
     assert_eq!(
         (header.opcode, header.request_id, header.flags),
         (0x77, 7, 1)
@@ -91,7 +91,7 @@ fn a_refused_frame_has_a_text_with_its_length_in_four_bytes_before_it() {
 fn hello_a_second_time_is_malformed_and_the_connection_lives() {
     let (_folder, _server, mut raw) = started("hello-twice");
     raw.say(&hello());
-    raw.hears_refusal(Status::Malformed, &["HELLO was said already"]);
+    raw.gets_refusal(Status::Malformed, &["HELLO was said already"]);
     raw.still_works();
 }
 
@@ -106,12 +106,12 @@ fn a_slot_hint_out_of_range_is_malformed_and_a_wrong_one_changes_nothing() {
     };
     for hint in [16_384, 0xFFFE] {
         raw.say(&hinted(hint));
-        raw.hears_refusal(Status::Malformed, &["slot hint", &format!("{hint:#06x}")]);
+        raw.gets_refusal(Status::Malformed, &["slot hint", &format!("{hint:#06x}")]);
     }
     assert_eq!(slot_of(b"foo"), 12_182);
     for hint in [12_182, 0, 16_383, 0xFFFF] {
         raw.say(&hinted(hint));
-        let (header, body) = raw.hear().expect("an answer");
+        let (header, body) = raw.receive().expect("an answer");
         assert_eq!(header.level_or_status, Status::Ok.code());
         let reply = Batch::read(&body).expect("a batch");
         let item = ReplyItem::read(reply.item(0)).expect("an item");
@@ -120,7 +120,7 @@ fn a_slot_hint_out_of_range_is_malformed_and_a_wrong_one_changes_nothing() {
 }
 
 #[test]
-fn of_several_faults_of_a_frame_the_first_in_the_documents_order_is_told() {
+fn of_several_faults_of_a_frame_the_first_in_the_documents_order_is_answered() {
     let (_folder, server, mut raw) = started("faults");
     // From the last one on, each fault joins those before it and is told in their place.
     let mut frame = batch(|b, o| b.get(o, b"k"));
@@ -143,14 +143,14 @@ fn of_several_faults_of_a_frame_the_first_in_the_documents_order_is_told() {
     faults.push((frame.clone(), Status::Malformed, "body CRC"));
     for (frame, status, words) in &faults {
         raw.say(frame);
-        raw.hears_refusal(*status, &[words]);
+        raw.gets_refusal(*status, &[words]);
     }
     raw.still_works();
     // Before HELLO nothing of the header counts but that it is none.
     let mut early = Raw::new(server.address);
     early.say(&faults[6].0);
-    early.hears_refusal(Status::HelloExpected, &["0x77"]);
-    assert!(early.hear().is_none());
+    early.gets_refusal(Status::HelloExpected, &["0x77"]);
+    assert!(early.receive().is_none());
     // These end the connection.
     let fatal: [(&[usize], &str); 3] = [
         (&[0], "multiple of 8"),
@@ -162,8 +162,8 @@ fn of_several_faults_of_a_frame_the_first_in_the_documents_order_is_told() {
         raw.say(&reheaded(frame.clone(), |header| {
             wrong.iter().for_each(|&at| header[at] = 0x21);
         }));
-        raw.hears_refusal(Status::Malformed, &[words]);
-        assert!(raw.hear().is_none(), "{words}");
+        raw.gets_refusal(Status::Malformed, &[words]);
+        assert!(raw.receive().is_none(), "{words}");
     }
 }
 
@@ -178,7 +178,7 @@ fn reseal(frame: &mut Vec<u8>, change: impl FnOnce(&mut [u8])) {
 }
 
 #[test]
-fn of_several_faults_of_an_item_the_first_in_the_documents_order_is_told() {
+fn of_several_faults_of_an_item_the_first_in_the_documents_order_is_answered() {
     let (_folder, _server, mut raw) = started("item-faults");
     let start = [0; 8];
     let good = item(|b, o| {
@@ -258,15 +258,15 @@ fn an_unknown_extension_tag_is_unsupported_and_an_area_of_another_form_is_malfor
 }
 
 #[test]
-fn a_deletion_tells_its_version_and_versions_rise_over_it_and_over_a_start() {
+fn a_deletion_shows_its_version_and_versions_rise_over_it_and_over_a_start() {
     let folder = Folder::new("versions");
     let server = Server::start(&folder.0, &["--shards", "1"]);
     let mut raw = Raw::greeted(server.address);
     let set = |raw: &mut Raw| raw.ask(|b, o| b.set(o, b"k", b"v", Condition::Always)).0;
-    let mut told = vec![set(&mut raw).version];
+    let mut versions = vec![set(&mut raw).version];
     let (deleted, value) = raw.ask(|b, o| b.del(o, b"k", Condition::Always));
     assert_eq!((deleted.status, value.len()), (Status::Ok, 0));
-    told.push(deleted.version);
+    versions.push(deleted.version);
     let (missing, value) = raw.ask(|b, o| b.get(o, b"k"));
     assert_eq!((missing.status, value.len()), (Status::NotFound, 0));
     assert_eq!(
@@ -274,40 +274,43 @@ fn a_deletion_tells_its_version_and_versions_rise_over_it_and_over_a_start() {
         Version::default(),
         "a missing key has none"
     );
-    told.push(set(&mut raw).version);
+    versions.push(set(&mut raw).version);
     drop(server);
     let server = Server::start(&folder.0, &["--shards", "1"]);
     let mut raw = Raw::greeted(server.address);
     let (kept, _) = raw.ask(|b, o| b.get(o, b"k"));
-    assert_eq!(kept.version, told[2]);
-    told.push(set(&mut raw).version);
+    assert_eq!(kept.version, versions[2]);
+    versions.push(set(&mut raw).version);
     // Epoch first, then sequence.
-    assert!(told.is_sorted_by(|before, next| before < next), "{told:?}");
-    let sequences = told.iter().map(|version| version.sequence);
+    assert!(
+        versions.is_sorted_by(|before, next| before < next),
+        "{versions:?}"
+    );
+    let sequences = versions.iter().map(|version| version.sequence);
     assert!(
         sequences.is_sorted_by(|before, next| before < next),
-        "{told:?}"
+        "{versions:?}"
     );
-    assert!(told[2].epoch < told[3].epoch, "{told:?}");
+    assert!(versions[2].epoch < versions[3].epoch, "{versions:?}");
     // A condition holds for this version alone, not for a newer or an older one.
     for wrong in [
-        told[2],
+        versions[2],
         Version {
             epoch: 0,
-            ..told[3]
+            ..versions[3]
         },
         Version {
             sequence: 999,
-            ..told[3]
+            ..versions[3]
         },
     ] {
         let (head, _) = raw.ask(|b, o| b.set(o, b"k", b"w", Condition::Version(wrong)));
         assert_eq!(
             (head.status, head.version),
-            (Status::VersionMismatch, told[3])
+            (Status::VersionMismatch, versions[3])
         );
     }
-    let (head, _) = raw.ask(|b, o| b.set(o, b"k", b"w", Condition::Version(told[3])));
+    let (head, _) = raw.ask(|b, o| b.set(o, b"k", b"w", Condition::Version(versions[3])));
     assert_eq!(head.status, Status::Ok);
 }
 
@@ -441,11 +444,11 @@ fn statuses_have_a_text_or_none_as_the_document_says() {
     has_text(raw.ask(|b, o| b.get(o, b"\0\0penstock/x")), Status::BadKey);
     let replica = reheaded(batch(|b, o| b.get(o, b"k")), |header| header[16] = 3);
     raw.say(&replica);
-    raw.hears_refusal(Status::Unsupported, &["replica"]);
+    raw.gets_refusal(Status::Unsupported, &["replica"]);
 }
 
 #[test]
-fn a_condition_that_does_not_hold_is_told_also_by_a_full_server() {
+fn a_condition_that_does_not_hold_is_answered_also_by_a_full_server() {
     let folder = Folder::new("full-condition");
     let flags = ["--shards", "1", "--disk-bytes-max", "32MiB"];
     let server = Server::start(&folder.0, &flags);

@@ -155,12 +155,12 @@ impl Prometheus {
         let mut address = None;
         for line in log.by_ref().map_while(Result::ok) {
             // The address that the system chose for port 0.
-            let told = line.split("address=").nth(1).unwrap_or_default();
-            let told = told.split_whitespace().next().unwrap_or_default();
-            let told: Option<SocketAddr> = told.trim_matches('"').parse().ok();
+            let found = line.split("address=").nth(1).unwrap_or_default();
+            let found = found.split_whitespace().next().unwrap_or_default();
+            let found: Option<SocketAddr> = found.trim_matches('"').parse().ok();
             said.push(line);
-            if told.is_some_and(|it| it.port() != 0) {
-                address = told;
+            if found.is_some_and(|it| it.port() != 0) {
+                address = found;
                 break;
             }
         }

@@ -84,10 +84,10 @@ pub(super) fn ask(talk: &mut Talk, line: &str) -> String {
 }
 
 /// Whether a reply is the one that is expected, or begins with it in front of three dots.
-fn is_told(told: &str, expected: &str) -> bool {
+fn is_as_expected(reply: &str, expected: &str) -> bool {
     match expected.strip_suffix("...") {
-        Some(begin) => told.starts_with(begin),
-        None => told == expected,
+        Some(begin) => reply.starts_with(begin),
+        None => reply == expected,
     }
 }
 
@@ -97,8 +97,8 @@ fn expect_all(resp: &Resp, table: &str) {
     let differences: Vec<String> = lines
         .filter_map(|line| {
             let (words, expected) = line.split_once(" => ").unwrap();
-            let told = ask(&mut talk, words);
-            (!is_told(&told, expected)).then(|| format!("{line}\n  told {told}"))
+            let reply = ask(&mut talk, words);
+            (!is_as_expected(&reply, expected)).then(|| format!("{line}\n  told {reply}"))
         })
         .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -195,12 +195,12 @@ fn commands_without_keys_stand_behind_multi_if_they_keep_nothing_and_containers_
 }
 
 /// The reply with `$VERSION` for a version, which is a length and EPOCH:SEQUENCE.
-fn with_version(told: &str) -> String {
-    let Some((begin, rest)) = told.split_once("$7|version|$") else {
-        return told.to_string();
+fn with_version(reply: &str) -> String {
+    let Some((begin, rest)) = reply.split_once("$7|version|$") else {
+        return reply.to_string();
     };
     let rest: Vec<&str> = rest.splitn(3, '|').collect();
-    assert!(rest[1].split_once(':').is_some(), "{told}");
+    assert!(rest[1].split_once(':').is_some(), "{reply}");
     format!("{begin}$7|version|$VERSION|{}", rest[2])
 }
 
@@ -211,10 +211,10 @@ fn an_apply_of_words_is_atomic_and_options_are_those_of_the_connection() {
     let mut differences = Vec::new();
     for line in APPLY_AND_OPTIONS.lines().filter(|line| !line.is_empty()) {
         let (words, expected) = line.split_once(" => ").unwrap();
-        let told = ask(&mut talk, words);
-        let told = with_version(&told);
-        if !is_told(&told, expected) {
-            differences.push(format!("{line}\n  told {told}"));
+        let reply = ask(&mut talk, words);
+        let reply = with_version(&reply);
+        if !is_as_expected(&reply, expected) {
+            differences.push(format!("{line}\n  told {reply}"));
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -234,8 +234,8 @@ fn a_write_that_is_sent_again_with_its_token_is_executed_once_and_says_so() {
     let resp = start("resp-token", &["--shards", "1"]);
     let mut talk = Talk::with(resp.address);
     let replayed = |talk: &mut Talk| {
-        let told = ask(talk, "KV.OPTS");
-        told.split_once("$8|replayed|").unwrap().1.to_string()
+        let replied = ask(talk, "KV.OPTS");
+        replied.split_once("$8|replayed|").unwrap().1.to_string()
     };
     for (number, command, reply) in [
         (1, "DECR stock", ":-1|"),
@@ -254,8 +254,8 @@ fn a_write_that_is_sent_again_with_its_token_is_executed_once_and_says_so() {
         // Another write of the same key with that token is another one.
         assert_eq!(ask(&mut talk, &format!("KV.OPTS token={token}")), "+OK|");
         let key = command.split(' ').nth(1).unwrap();
-        let told = ask(&mut talk, &format!("SET {key} other"));
-        assert!(told.starts_with("-TOKENREUSED "), "{command}: {told}");
+        let replied = ask(&mut talk, &format!("SET {key} other"));
+        assert!(replied.starts_with("-TOKENREUSED "), "{command}: {replied}");
     }
     assert_eq!(ask(&mut talk, "GET stock"), "$2|-1|");
     // The token is gone behind the write, and one that no item can have is refused and dropped.
@@ -263,25 +263,25 @@ fn a_write_that_is_sent_again_with_its_token_is_executed_once_and_says_so() {
     for command in ["MSET a 1 b 2", "SET k v GET", "APPEND k v", "FLUSHALL"] {
         let token = token(9);
         assert_eq!(ask(&mut talk, &format!("KV.OPTS token={token}")), "+OK|");
-        let told = ask(&mut talk, command);
-        assert!(told.starts_with("-ERR a token is for a write of one item"));
+        let replied = ask(&mut talk, command);
+        assert!(replied.starts_with("-ERR a token is for a write of one item"));
     }
     let apply = format!("KV.OPTS token={}", token(10));
     for is_again in ["|:0|", "|:1|"] {
         assert_eq!(ask(&mut talk, &apply), "+OK|");
-        let told = ask(&mut talk, r#"KV.APPLY stock "k1.decimal -= 1""#);
+        let replied = ask(&mut talk, r#"KV.APPLY stock "k1.decimal -= 1""#);
         assert!(
-            told.contains("|*1|:-3|") && told.ends_with(is_again),
-            "{told}"
+            replied.contains("|*1|:-3|") && replied.ends_with(is_again),
+            "{replied}"
         );
     }
     let token = token(11);
     for is_again in ["|:0|", "|:1|"] {
         let apply = format!(r#"KV.APPLY stock TOKEN {token} "k1.decimal -= 1""#);
-        let told = ask(&mut talk, &apply);
+        let replied = ask(&mut talk, &apply);
         assert!(
-            told.contains("|*1|:-4|") && told.ends_with(is_again),
-            "{told}"
+            replied.contains("|*1|:-4|") && replied.ends_with(is_again),
+            "{replied}"
         );
     }
     assert_eq!(

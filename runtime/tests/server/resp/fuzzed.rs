@@ -10,7 +10,7 @@ mod programs;
 
 use chance::Chance;
 use commands::Words;
-use differences::{Difference, Told, explained};
+use differences::{Difference, Replies, explained};
 
 use super::oracle::valkey;
 use super::{Resp, Talk, encode, start};
@@ -89,13 +89,13 @@ impl Pair {
             let theirs = self.theirs[who].reply();
             self.answered += 1;
             let (before, ours, theirs) = (&all[..at], &last[..], &theirs[..]);
-            let told = Told {
+            let replies = Replies {
                 before,
                 command,
                 ours,
                 theirs,
             };
-            let difference = explained(&told);
+            let difference = explained(&replies);
             if let Some(difference) = difference {
                 is_other_state |= difference.leaves_another_state;
                 match self

@@ -27,9 +27,9 @@ const EDITS: &[&[&str]] = &[
 
 /// What the stock has to sell.
 fn available(talk: &mut Talk) -> u32 {
-    let told = talk.ask(&["KV.APPLY", STOCK, "return k1.u32@0"]);
-    let number = told.split("\r\n").find_map(|line| line.strip_prefix(':'));
-    number.expect(&told).parse().expect("a number")
+    let reply = talk.ask(&["KV.APPLY", STOCK, "return k1.u32@0"]);
+    let number = reply.split("\r\n").find_map(|line| line.strip_prefix(':'));
+    number.expect(&reply).parse().expect("a number")
 }
 
 #[test]
@@ -61,9 +61,13 @@ fn units_of_a_hold_come_back_whatever_has_edited_its_order() {
             if is_queued {
                 talk.ask(&["MULTI"]);
             }
-            let told = talk.ask(&words);
-            let told = if is_queued { talk.ask(&["EXEC"]) } else { told };
-            assert!(!told.contains("-E"), "{words:?}: {told}");
+            let reply = talk.ask(&words);
+            let reply = if is_queued {
+                talk.ask(&["EXEC"])
+            } else {
+                reply
+            };
+            assert!(!reply.contains("-E"), "{words:?}: {reply}");
             orders.push(order);
         }
     }

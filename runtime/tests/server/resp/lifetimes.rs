@@ -51,10 +51,10 @@ fn pttl_is_never_more_than_was_set_and_no_key_is_gone_before_its_lifetime_is_ove
             // A later time is later, also by one millisecond.
             talk.ask(&["PEXPIREAT", &key, &at_ms]);
             let later = (at_ms.parse::<u64>().unwrap() + 1).to_string();
-            let told = talk.ask(&["PEXPIREAT", &key, &later, "GT"]);
-            let told_again = talk.ask(&["PEXPIREAT", &key, &later, "GT"]);
-            if (&told[..], &told_again[..]) != (":1\r\n", ":0\r\n") {
-                wrong.push(format!("GT: {told} {told_again}"));
+            let reply = talk.ask(&["PEXPIREAT", &key, &later, "GT"]);
+            let reply_again = talk.ask(&["PEXPIREAT", &key, &later, "GT"]);
+            if (&reply[..], &reply_again[..]) != (":1\r\n", ":0\r\n") {
+                wrong.push(format!("GT: {reply} {reply_again}"));
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -78,12 +78,12 @@ fn time_is_that_which_expiries_are_compared_with() {
     let mut talk = Talk::with(resp.address);
     talk.ask(&["SET", "k", "v"]);
     let before_ms = unix_ms();
-    let told = talk.ask(&["TIME"]);
-    let parts: Vec<u64> = told
+    let reply = talk.ask(&["TIME"]);
+    let parts: Vec<u64> = reply
         .split("\r\n")
         .filter_map(|line| line.parse().ok())
         .collect();
-    let told_ms = parts[0] * 1_000 + parts[1] / 1_000;
-    assert!((before_ms..=unix_ms()).contains(&told_ms), "{told}");
+    let time_ms = parts[0] * 1_000 + parts[1] / 1_000;
+    assert!((before_ms..=unix_ms()).contains(&time_ms), "{reply}");
     resp.server.stop();
 }

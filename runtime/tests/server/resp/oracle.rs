@@ -233,8 +233,8 @@ fn a_peer_is_asked_for_its_version_and_only_for_what_that_version_knows() {
     assert_eq!(valkey("9.1.2"), Ok(Known::All));
     assert_eq!(valkey("8.1.1"), Err("Valkey 8.1.1".into()));
     for version in ["6.0.16", "7.2.4", "8.0.2"] {
-        let told = info(&format!("redis_version:{version}"));
-        assert_eq!(told, Err(format!("Redis {version}")));
+        let outcome = info(&format!("redis_version:{version}"));
+        assert_eq!(outcome, Err(format!("Redis {version}")));
     }
     assert!(info("uptime:1").is_err());
     let (all, fewer) = (lines_for(&Known::All), lines_for(&Known::AllButValkey9));

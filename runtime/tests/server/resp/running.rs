@@ -150,13 +150,13 @@ fn a_program_runs_by_its_name_and_what_it_cannot_take_is_refused_with_the_limit(
     let lines: Vec<&str> = RUNS.lines().filter(|line| !line.is_empty()).collect();
     for pair in lines.chunks(2) {
         let [words, expected] = [pair[0], pair[1].trim_start()];
-        let told = shown(&ask_bytes(&mut talk, words));
-        let is_told = match expected.strip_suffix("...") {
-            Some(begin) => told.starts_with(begin),
-            None => told == expected,
+        let reply = shown(&ask_bytes(&mut talk, words));
+        let is_as_expected = match expected.strip_suffix("...") {
+            Some(begin) => reply.starts_with(begin),
+            None => reply == expected,
         };
-        if !is_told {
-            differences.push(format!("{words}\n  told {told}"));
+        if !is_as_expected {
+            differences.push(format!("{words}\n  told {reply}"));
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -176,8 +176,8 @@ fn a_program_runs_by_its_name_and_what_it_cannot_take_is_refused_with_the_limit(
             &format!("note={long}"),
         ],
     ] {
-        let told = talk.ask(words);
-        assert!(told.starts_with("-ERR ") && told.len() < 200, "{told}");
+        let reply = talk.ask(words);
+        assert!(reply.starts_with("-ERR ") && reply.len() < 200, "{reply}");
     }
     let all: Vec<String> = (0..100_000).map(|number| format!("a{number}=1")).collect();
     let words = ["KV.RUN", "restock", "s"].into_iter();
@@ -191,12 +191,12 @@ fn a_program_runs_by_its_name_and_what_it_cannot_take_is_refused_with_the_limit(
 }
 
 /// The values of the map that KV.RUN tells; other replies as they are.
-fn shown(told: &str) -> String {
-    let words: Vec<&str> = told.split('|').collect();
+fn shown(reply: &str) -> String {
+    let words: Vec<&str> = reply.split('|').collect();
     if words[0] != "*12" {
-        return told.to_string();
+        return reply.to_string();
     }
-    assert_eq!([words[2], words[6]], ["status", "numbers"], "{told}");
+    assert_eq!([words[2], words[6]], ["status", "numbers"], "{reply}");
     let count: usize = words[7].trim_start_matches('*').parse().unwrap();
     let (numbers, rest) = words[8..].split_at(count);
     let [
@@ -216,9 +216,9 @@ fn shown(told: &str) -> String {
         "",
     ] = rest
     else {
-        panic!("{told}");
+        panic!("{reply}");
     };
-    assert!(version.split_once(':').is_some(), "{told}");
+    assert!(version.split_once(':').is_some(), "{reply}");
     let numbers: Vec<&str> = numbers.iter().map(|it| &it[1..]).collect();
     let [instruction, reason, replayed] = [instruction, reason, replayed].map(|it| &it[1..]);
     format!(
@@ -243,37 +243,37 @@ fn a_run_that_is_sent_again_with_its_token_is_executed_once_and_says_so() {
     let options = format!("KV.OPTS token={}", token(1));
     for is_again in ["|:0|", "|:1|"] {
         assert_eq!(ask(&mut talk, &options), "+OK|");
-        let told = ask(&mut talk, "KV.RUN restock stock{7} quantity=5");
+        let reply = ask(&mut talk, "KV.RUN restock stock{7} quantity=5");
         assert!(
-            told.contains("|*1|:5|") && told.ends_with(is_again),
-            "{told}"
+            reply.contains("|*1|:5|") && reply.ends_with(is_again),
+            "{reply}"
         );
     }
     let token = token(2);
     for is_again in ["|:0|", "|:1|"] {
         let run = format!("KV.RUN restock stock{{7}} TOKEN {token} quantity=6");
-        let told = ask(&mut talk, &run);
+        let reply = ask(&mut talk, &run);
         assert!(
-            told.contains("|*1|:11|") && told.ends_with(is_again),
-            "{told}"
+            reply.contains("|*1|:11|") && reply.ends_with(is_again),
+            "{reply}"
         );
     }
     // The same token for another quantity, and a pipeline whose options stand before it.
-    let told = ask(
+    let reply = ask(
         &mut talk,
         &format!("KV.RUN restock stock{{7}} TOKEN {token} quantity=7"),
     );
-    assert!(told.starts_with("-TOKENREUSED "), "{told}");
+    assert!(reply.starts_with("-TOKENREUSED "), "{reply}");
     talk.send(b"KV.OPTS level=none\r\nKV.RUN restock stock{7} quantity=1\r\nPING\r\n");
     assert_eq!(talk.reply(), b"+OK\r\n");
-    let told = String::from_utf8(talk.reply()).unwrap();
-    assert!(told.contains("\r\n:12\r\n"), "{told}");
+    let reply = String::from_utf8(talk.reply()).unwrap();
+    assert!(reply.contains("\r\n:12\r\n"), "{reply}");
     assert_eq!(talk.reply(), b"+PONG\r\n");
     resp.server.stop();
 }
 
 #[test]
-fn fields_of_a_value_are_told_by_a_layout_or_in_the_notation_of_fields() {
+fn fields_of_a_value_are_shown_by_a_layout_or_in_the_notation_of_fields() {
     let (resp, _) = start_with("resp-fields", SCHEMA);
     let mut talk = Talk::with(resp.address);
     ask(&mut talk, "KV.RUN restock stock{7} quantity=5");
@@ -301,7 +301,7 @@ fn fields_of_a_value_are_told_by_a_layout_or_in_the_notation_of_fields() {
         ask(&mut talk, "KV.GET short AS Stock"),
         "*2|$9|available|:1|"
     );
-    for (line, told) in [
+    for (line, expected) in [
         ("KV.GET none AS Stock", "$-1|"),
         (
             "KV.GET stock{7}",
@@ -317,10 +317,10 @@ fn fields_of_a_value_are_told_by_a_layout_or_in_the_notation_of_fields() {
             "-ERR u64@0: u64@0 cannot be read from a value of 4 bytes|",
         ),
     ] {
-        assert_eq!(ask(&mut talk, line), told, "{line}");
+        assert_eq!(ask(&mut talk, line), expected, "{line}");
     }
-    let told = ask(&mut talk, "KV.GET short AS u9@0");
-    assert!(told.starts_with("-ERR KV.GET: "), "{told}");
+    let reply = ask(&mut talk, "KV.GET short AS u9@0");
+    assert!(reply.starts_with("-ERR KV.GET: "), "{reply}");
     let long = format!("KV.GET short AS {}u8@0", "u8@0,".repeat(60));
     assert_eq!(
         ask(&mut talk, &long),
@@ -347,11 +347,11 @@ fn a_name_runs_what_the_files_say_since_the_last_signal() {
     resp.server.signal("-HUP");
     let until = Instant::now() + PATIENCE;
     loop {
-        let told = ask(&mut talk, "KV.RUN restock stock{7} quantity=1000");
-        if told.contains("|*1|:1005|") {
+        let reply = ask(&mut talk, "KV.RUN restock stock{7} quantity=1000");
+        if reply.contains("|*1|:1005|") {
             break;
         }
-        assert!(told.contains("allowed is a number, 1..100"), "{told}");
+        assert!(reply.contains("allowed is a number, 1..100"), "{reply}");
         assert!(Instant::now() < until, "the files are not read");
     }
     assert_eq!(
@@ -368,7 +368,7 @@ fn a_name_runs_what_the_files_say_since_the_last_signal() {
 fn a_server_without_a_schema_says_that_it_has_no_program() {
     let resp = start("resp-run-none", &["--shards", "2"]);
     let mut talk = Talk::with(resp.address);
-    let told = ask(&mut talk, "KV.RUN buy stock{7}");
-    assert_eq!(told, "-ERR no program 'buy': this node has none|");
+    let reply = ask(&mut talk, "KV.RUN buy stock{7}");
+    assert_eq!(reply, "-ERR no program 'buy': this node has none|");
     resp.server.stop();
 }

@@ -187,7 +187,7 @@ fn a_script_that_does_not_end_is_ended_and_others_are_served() {
 }
 
 #[test]
-fn a_script_that_is_refused_the_value_of_a_change_under_way_is_told_so_and_the_server_lives() {
+fn a_script_that_is_refused_the_value_of_a_change_under_way_is_answered_why_and_the_server_lives() {
     let options = [
         "--shards",
         "1",

@@ -23,7 +23,7 @@ fn serve(data: &Path, address: SocketAddr, shards: u16) -> (Server, Vec<String>)
         .arg(address.to_string())
         .arg("--data")
         .arg(data);
-    Server::start_telling(&mut serve)
+    Server::start_with_banner(&mut serve)
 }
 
 fn sum(talk: &mut Talk) -> i64 {
@@ -67,9 +67,9 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
             server.process.wait().unwrap();
             threads.into_iter().map(|it| it.join().unwrap()).collect()
         });
-        let told;
-        (server, told) = serve(&data, address, shards);
-        resumed += told
+        let reply;
+        (server, reply) = serve(&data, address, shards);
+        resumed += reply
             .iter()
             .filter(|line| line.starts_with("resumed"))
             .count();
@@ -108,8 +108,8 @@ fn back_up(data: &Path, vault: &Path, address: SocketAddr) {
         &address,
     ];
     let output = command(&words).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let reply = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{reply}");
 }
 
 /// Restores a backup, counted from the newest one, and adds up what is there.
@@ -132,8 +132,8 @@ fn check_backup(vault: &Path, backup: usize, all: i64) {
         name,
     ];
     let output = command(&words).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let reply = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{reply}");
     let address = crate::cluster::nodes::free_address();
     let (server, _) = serve(&restored, address, 2);
     let mut talk = Talk::with(address);

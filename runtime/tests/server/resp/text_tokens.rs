@@ -36,16 +36,16 @@ fn a_text_names_one_write_whatever_time_stands_beside_it_also_behind_a_kill() {
     };
     let mut talk = Talk::with(resp.address);
     assert_eq!(ask(&mut talk, "SET stock{7} 100"), "+OK|");
-    let told = ask(&mut talk, &apply("order-17", now));
+    let reply = ask(&mut talk, &apply("order-17", now));
     assert!(
-        told.contains("|*1|:105|") && told.ends_with("|:0|"),
-        "{told}"
+        reply.contains("|*1|:105|") && reply.ends_with("|:0|"),
+        "{reply}"
     );
     for sent in [now, now + 1, now + 60_000, now - 60_000] {
-        let told = ask(&mut talk, &apply("order-17", sent));
+        let reply = ask(&mut talk, &apply("order-17", sent));
         assert!(
-            told.contains("|*1|:105|") && told.ends_with("|:1|"),
-            "{told}"
+            reply.contains("|*1|:105|") && reply.ends_with("|:1|"),
+            "{reply}"
         );
     }
     // By KV.OPTS, for a command of Redis.
@@ -65,18 +65,18 @@ fn a_text_names_one_write_whatever_time_stands_beside_it_also_behind_a_kill() {
 
     start_again(name, &mut resp);
     let mut talk = Talk::with(resp.address);
-    let told = ask(&mut talk, &apply("order-17", now + 5));
+    let reply = ask(&mut talk, &apply("order-17", now + 5));
     assert!(
-        told.contains("|*1|:105|") && told.ends_with("|:1|"),
-        "{told}"
+        reply.contains("|*1|:105|") && reply.ends_with("|:1|"),
+        "{reply}"
     );
     // Tokens stay behind FLUSHALL, and nobody is shown their keys.
     assert_eq!(ask(&mut talk, "FLUSHALL"), "+OK|");
     assert_eq!(ask(&mut talk, "KEYS *"), "*0|");
-    let told = ask(&mut talk, &apply("order-17", now));
+    let reply = ask(&mut talk, &apply("order-17", now));
     assert!(
-        told.contains("|*1|:105|") && told.ends_with("|:1|"),
-        "{told}"
+        reply.contains("|*1|:105|") && reply.ends_with("|:1|"),
+        "{reply}"
     );
     assert_eq!(ask(&mut talk, "GET stock{7}"), "$-1|");
     resp.server.stop();
@@ -88,36 +88,36 @@ fn texts_and_their_times_have_limits_that_the_errors_name() {
     let mut talk = Talk::with(resp.address);
     assert_eq!(ask(&mut talk, "SET k 0"), "+OK|");
     let now = now_ms();
-    let mut told = |text: &str, sent: &str| {
+    let mut reply_to = |text: &str, sent: &str| {
         let line = format!("KV.APPLY k TOKEN \"{text}\" SENT {sent} \"k1.decimal += 1\"");
         ask(&mut talk, &line)
     };
     let long = "x".repeat(65);
     assert_eq!(
-        told(&long, "7"),
+        reply_to(&long, "7"),
         format!("-ERR TOKEN '{long}': 65 bytes; 1 to 64 are allowed|")
     );
     assert_eq!(
-        told("", "7"),
+        reply_to("", "7"),
         "-ERR TOKEN '': 0 bytes; 1 to 64 are allowed|"
     );
     for sent in ["x", "-1", "281474976710656"] {
         assert_eq!(
-            told("order", sent),
+            reply_to("order", sent),
             format!("-ERR SENT '{sent}': allowed are unix milliseconds below 2^48|")
         );
     }
-    let old = told("order", &(now - 7_200_000).to_string());
+    let old = reply_to("order", &(now - 7_200_000).to_string());
     assert!(old.starts_with("-TOKENTOOOLD "), "{old}");
-    let ahead = told("order", &(now + 400_000).to_string());
+    let ahead = reply_to("order", &(now + 400_000).to_string());
     assert!(ahead.contains("ahead of the shard's time"), "{ahead}");
-    assert!(told(&"x".repeat(64), &now.to_string()).contains("|*1|:1|"));
-    assert!(told("\\x00\\xff", &now.to_string()).contains("|*1|:2|"));
-    let told = ask(&mut talk, "KV.OPTS token=order");
-    assert!(told.ends_with("or any text with sent=|"), "{told}");
-    let told = ask(&mut talk, "KV.OPTS sent=7");
+    assert!(reply_to(&"x".repeat(64), &now.to_string()).contains("|*1|:1|"));
+    assert!(reply_to("\\x00\\xff", &now.to_string()).contains("|*1|:2|"));
+    let reply = ask(&mut talk, "KV.OPTS token=order");
+    assert!(reply.ends_with("or any text with sent=|"), "{reply}");
+    let reply = ask(&mut talk, "KV.OPTS sent=7");
     assert_eq!(
-        told,
+        reply,
         "-ERR KV.OPTS: sent = '7': allowed is a time beside token=|"
     );
     resp.server.stop();

@@ -35,7 +35,7 @@ fn set_all(talk: &mut Talk, numbers: std::ops::Range<u32>) {
 }
 
 #[test]
-fn keys_of_all_shards_are_told_once_each_and_refused_by_name_where_they_are_too_long() {
+fn keys_of_all_shards_are_answered_once_each_and_refused_by_name_where_they_are_too_long() {
     let options = ["--shards", "2", "--value-bytes-max", "16KiB"];
     let bounds = ["--frame-bytes-max", "64KiB", "--output-bytes-max", "64KiB"];
     let resp = start("resp-keys", &[&options[..], &bounds].concat());
@@ -43,11 +43,11 @@ fn keys_of_all_shards_are_told_once_each_and_refused_by_name_where_they_are_too_
     assert_eq!(talk.ask(&["KEYS", "*"]), "*0\r\n");
     assert_eq!(talk.ask(&["RANDOMKEY"]), "$-1\r\n");
     set_all(&mut talk, 0..3000);
-    let told = strings(&talk.ask(&["KEYS", "*"]));
-    let names: BTreeSet<String> = told.iter().cloned().collect();
+    let reply = strings(&talk.ask(&["KEYS", "*"]));
+    let names: BTreeSet<String> = reply.iter().cloned().collect();
     let expected = (0..3000).map(|number| format!("key:{number:05}"));
     assert_eq!(names, expected.collect());
-    assert_eq!(told.len(), 3000, "each once");
+    assert_eq!(reply.len(), 3000, "each once");
     assert_eq!(strings(&talk.ask(&["KEYS", "key:0012?"])).len(), 10);
     assert_eq!(strings(&talk.ask(&["KEYS", "*[13579]"])).len(), 1500);
     assert_eq!(talk.ask(&["KEYS", &"k".repeat(2000)]), "*0\r\n");
@@ -60,7 +60,7 @@ fn keys_of_all_shards_are_told_once_each_and_refused_by_name_where_they_are_too_
     let cursor = |name: &String| penstock_net::slot::slot_of(name.as_bytes()) < 8192;
     let random: Vec<String> = random
         .iter()
-        .map(|told| told.split("\r\n").nth(1).expect("a name").to_string())
+        .map(|reply| reply.split("\r\n").nth(1).expect("a name").to_string())
         .collect();
     assert!(random.iter().all(|name| names.contains(name)), "{random:?}");
     assert!(random.iter().any(cursor) && !random.iter().all(cursor));
@@ -77,8 +77,8 @@ fn a_connection_that_is_killed_ends_and_no_other_does() {
     let resp = start("resp-kill", &["--shards", "2"]);
     let mut talks: Vec<Talk> = (0..4).map(|_| Talk::with(resp.address)).collect();
     let id = |talk: &mut Talk| {
-        let told = talk.ask(&["CLIENT", "ID"]);
-        told.trim_matches([':', '\r', '\n']).to_string()
+        let reply = talk.ask(&["CLIENT", "ID"]);
+        reply.trim_matches([':', '\r', '\n']).to_string()
     };
     let ids: Vec<String> = talks.iter_mut().map(id).collect();
     let listed = talks[0].ask(&["CLIENT", "LIST", "ID", &ids[1], &ids[2]]);
@@ -100,7 +100,7 @@ fn a_connection_that_is_killed_ends_and_no_other_does() {
 }
 
 #[test]
-fn info_counts_reads_and_commands_until_it_is_told_to_begin_anew() {
+fn info_counts_reads_and_commands_until_it_is_asked_to_begin_anew() {
     let resp = start("resp-counts", &["--shards", "2"]);
     let mut talk = Talk::with(resp.address);
     talk.ask(&["SET", "k", "v"]);
@@ -160,7 +160,7 @@ fn client_reply_drops_replies_and_no_command() {
         "CLIENT REPLY OFF\n{count}GET {{2}}k\nNOSUCH\nCLIENT REPLY SKIP\nCLIENT REPLY ON\n\
          GET {{1}}n"
     );
-    for (lines, told) in [
+    for (lines, expected) in [
         (many.as_str(), "+OK|$4|1500|"),
         (
             "SET k 1\nCLIENT REPLY SKIP\nGET k\nGET k\nPING",
@@ -210,12 +210,12 @@ fn client_reply_drops_replies_and_no_command() {
             talk.ask(&["SET", "k", before(lines)]);
             bytes.chunks(part).for_each(|bytes| talk.send(bytes));
             let mut all = String::new();
-            while all.len() < told.len() {
+            while all.len() < expected.len() {
                 let reply = talk.reply();
                 assert!(!reply.is_empty(), "{lines}: {all}");
                 all += &String::from_utf8(reply).unwrap().replace("\r\n", "|");
             }
-            assert_eq!(all, told, "{lines}");
+            assert_eq!(all, expected, "{lines}");
             assert_eq!(talk.ask(&["PING"]), "+PONG\r\n", "{lines}");
         }
     }

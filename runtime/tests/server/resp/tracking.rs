@@ -35,7 +35,7 @@ fn invalidated(key: &str) -> String {
 const ALL: &str = ">2\r\n$10\r\ninvalidate\r\n_\r\n";
 
 #[test]
-fn every_way_in_which_a_key_changes_is_told_to_whoever_has_read_it() {
+fn every_way_in_which_a_key_changes_is_reported_to_whoever_has_read_it() {
     let resp = start("resp-tracking", &["--shards", "2"]);
     let native = resp.server.client();
     let mut reader = tracking(resp.address, &[]);
@@ -137,7 +137,7 @@ fn every_way_in_which_a_key_changes_is_told_to_whoever_has_read_it() {
 }
 
 #[test]
-fn own_changes_are_told_behind_their_answers_or_not_at_all() {
+fn own_changes_are_reported_behind_their_answers_or_not_at_all() {
     let resp = start("resp-tracking-own", &["--shards", "2"]);
     let mut other = of_resp3(resp.address);
     let mut talk = tracking(resp.address, &[]);
@@ -166,7 +166,7 @@ fn own_changes_are_told_behind_their_answers_or_not_at_all() {
 }
 
 #[test]
-fn prefixes_are_told_of_all_their_keys_and_of_no_others() {
+fn prefixes_are_notified_of_all_their_keys_and_of_no_others() {
     let resp = start("resp-tracking-prefix", &["--shards", "2"]);
     let mut writer = of_resp3(resp.address);
     let mut all = tracking(resp.address, &["BCAST"]);
@@ -201,13 +201,13 @@ fn prefixes_are_told_of_all_their_keys_and_of_no_others() {
 }
 
 #[test]
-fn another_connection_is_told_until_it_is_gone() {
+fn another_connection_is_notified_until_it_is_gone() {
     let resp = start("resp-tracking-redirect", &["--shards", "2"]);
     for _ in 0..4 {
-        let mut told = Talk::with(resp.address);
-        let id = told.ask(&["CLIENT", "ID"]);
+        let mut notified = Talk::with(resp.address);
+        let id = notified.ask(&["CLIENT", "ID"]);
         let id = id.trim().trim_start_matches(':');
-        told.ask(&["SUBSCRIBE", "__redis__:invalidate"]);
+        notified.ask(&["SUBSCRIBE", "__redis__:invalidate"]);
         let mut reader = tracking(resp.address, &["REDIRECT", id]);
         let mut writer = of_resp3(resp.address);
         assert_eq!(reader.ask(&["CLIENT", "GETREDIR"]), format!(":{id}\r\n"));
@@ -217,9 +217,9 @@ fn another_connection_is_told_until_it_is_gone() {
             let expected = format!(
                 "*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*1\r\n$1\r\n{key}\r\n"
             );
-            assert_eq!(next(&mut told), expected);
+            assert_eq!(next(&mut notified), expected);
         }
-        drop(told);
+        drop(notified);
         let gone = format!("id={id} ");
         let until = Instant::now() + PATIENCE;
         while writer.ask(&["CLIENT", "LIST"]).contains(&gone) {
@@ -284,11 +284,11 @@ impl Cache {
     fn reply(&mut self) -> String {
         loop {
             let text = next(&mut self.talk);
-            let Some(told) = text.strip_prefix(">2\r\n$10\r\ninvalidate\r\n") else {
+            let Some(invalidation) = text.strip_prefix(">2\r\n$10\r\ninvalidate\r\n") else {
                 return text;
             };
-            match told.split("\r\n").nth(2) {
-                Some(key) if told.starts_with('*') => {
+            match invalidation.split("\r\n").nth(2) {
+                Some(key) if invalidation.starts_with('*') => {
                     self.kept.remove(key);
                 }
                 _ => self.kept.clear(),
@@ -308,7 +308,7 @@ impl Cache {
 }
 
 #[test]
-fn a_cache_that_is_told_of_changes_keeps_nothing_old() {
+fn a_cache_that_is_notified_of_changes_keeps_nothing_old() {
     for durability in ["disk", "none"] {
         let options = ["--shards", "2", "--durability", durability];
         let resp = start(&format!("resp-tracking-cache-{durability}"), &options);

@@ -104,10 +104,10 @@ impl Pair<'_> {
     fn run(&mut self, steps: &str) {
         for step in steps.split(';').map(str::trim).filter(|it| !it.is_empty()) {
             match step {
-                "GONE" => self.wait(|pair| pair.look("EXISTS k") == ":0\r\n"),
+                "GONE" => self.wait(|pair| pair.ask_other("EXISTS k") == ":0\r\n"),
                 "PAST" => std::thread::sleep(Duration::from_millis(70)),
                 // What runs when {k}f expires has made k.
-                "SLEEP" => self.wait(|pair| pair.look("EXISTS {k}f") == ":0\r\n"),
+                "SLEEP" => self.wait(|pair| pair.ask_other("EXISTS {k}f") == ":0\r\n"),
                 step => {
                     let (talk, line) = match step.strip_prefix("A ") {
                         Some(line) => (&mut self.a, line),
@@ -121,7 +121,7 @@ impl Pair<'_> {
         }
     }
 
-    fn look(&mut self, line: &str) -> String {
+    fn ask_other(&mut self, line: &str) -> String {
         ask(&mut self.b, line, &self.key)
     }
 
@@ -147,7 +147,7 @@ impl Pair<'_> {
                 before if before.contains("{k}f") => "EXISTS {k}f",
                 _ => "EXISTS k",
             };
-            if self.look(must_live) == ":1\r\n" {
+            if self.ask_other(must_live) == ":1\r\n" {
                 break;
             }
             assert!(
@@ -158,11 +158,11 @@ impl Pair<'_> {
             ask(&mut self.a, "DEL k", &self.key);
         }
         self.run(between);
-        let before = self.look("GET {k}mine");
+        let before = self.ask_other("GET {k}mine");
         assert_eq!(ask(&mut self.a, "MULTI", &self.key), "+OK\r\n");
         ask(&mut self.a, "SET {k}mine x", &self.key);
-        let told = ask(&mut self.a, "EXEC", &self.key);
-        (told, self.look("GET {k}mine") != before)
+        let reply = ask(&mut self.a, "EXEC", &self.key);
+        (reply, self.ask_other("GET {k}mine") != before)
     }
 }
 
@@ -191,9 +191,9 @@ fn wrong_rows(resp: &Resp, rows: &str, expected: (&str, bool)) -> Vec<String> {
                 a: Talk::with(resp.address),
                 b: Talk::with(resp.address),
             };
-            let (told, has_run) = pair.outcome(row);
-            if (&told[..], has_run) != expected {
-                wrong.push(format!("{row}: {told:?}, and it has run: {has_run}"));
+            let (reply, has_run) = pair.outcome(row);
+            if (&reply[..], has_run) != expected {
+                wrong.push(format!("{row}: {reply:?}, and it has run: {has_run}"));
             }
         }
     }

@@ -29,34 +29,34 @@ fn order<'a>(hold: &'a str, buyer: &'a str) -> Vec<&'a str> {
 fn an_order_takes_stock_and_makes_a_hold_or_does_neither() {
     let directory = folder("session-apply-order");
     let server = Server::start(&directory, &["--shards", "2"]);
-    server.told(0, &["set", "stock:{tee}", "u32:5"]);
+    server.run(0, &["set", "stock:{tee}", "u32:5"]);
     let (ann, bob) = ("h=hold:{tee}:ann", "h=hold:{tee}:bob");
-    let first = server.told(0, &order(ann, "h put ann"));
+    let first = server.run(0, &order(ann, "h put ann"));
     assert!(
         first.starts_with("s.u32@0 = 3\ns.u32@0 = 3\nok, version "),
         "{first}"
     );
     assert!(first.ends_with(", level disk\n"), "{first}");
     assert_eq!(
-        server.told(1, &order(ann, "h put ann")),
+        server.run(1, &order(ann, "h put ann")),
         "penstock: \"h absent else 2\" failed: \"hold:{tee}:ann\" exists, reason 2; nothing was \
          changed\n"
     );
-    server.told(0, &order(bob, "h put bob"));
+    server.run(0, &order(bob, "h put bob"));
     assert_eq!(
-        server.told(1, &order("h=hold:{tee}:eve", "h put eve")),
+        server.run(1, &order("h=hold:{tee}:eve", "h put eve")),
         "penstock: \"s.u32@0 >= 2 else 1\" failed: s.u32@0 is 1, reason 1; nothing was changed\n"
     );
     let kept = |server: &Server| {
         let get = ["get", "stock:{tee}", "--as", "u32@0"];
-        assert_eq!(server.told(0, &get), "1\n");
-        assert_eq!(server.told(0, &["get", "hold:{tee}:ann"]), "ann");
+        assert_eq!(server.run(0, &get), "1\n");
+        assert_eq!(server.run(0, &["get", "hold:{tee}:ann"]), "ann");
         assert!(
             server
-                .told(0, &["ttl", "hold:{tee}:bob"])
+                .run(0, &["ttl", "hold:{tee}:bob"])
                 .contains(" ms, until ")
         );
-        server.told(1, &["get", "hold:{tee}:eve"]);
+        server.run(1, &["get", "hold:{tee}:eve"]);
     };
     kept(&server);
     // Dropping it is a SIGKILL.
@@ -71,12 +71,12 @@ fn an_order_takes_stock_and_makes_a_hold_or_does_neither() {
 fn each_kind_of_guard_says_what_it_saw() {
     let directory = folder("session-apply-guards");
     let server = Server::start(&directory, &["--shards", "1"]);
-    server.told(0, &["set", "{1}a", "u32:6,u64:7"]);
-    server.told(0, &["set", "{1}d", "-5"]);
+    server.run(0, &["set", "{1}a", "u32:6,u64:7"]);
+    server.run(0, &["set", "{1}d", "-5"]);
     let keys = [
         "apply", "--key", "a={1}a", "--key", "d={1}d", "--key", "m={1}m",
     ];
-    let ask = |code, words: &[&str]| server.told(code, &[&keys, words].concat());
+    let ask = |code, words: &[&str]| server.run(code, &[&keys, words].concat());
     for (instruction, saw) in [
         ("m exists", "\"{1}m\" does not exist"),
         ("m.u8@0 = 1", "\"{1}m\" does not exist"),
@@ -97,12 +97,12 @@ fn each_kind_of_guard_says_what_it_saw() {
             "d.decimal is -5 and would leave the range of decimal",
         ),
     ] {
-        let told = ask(1, &["d.decimal += 1", "d.decimal -= 1", instruction]);
+        let printed = ask(1, &["d.decimal += 1", "d.decimal -= 1", instruction]);
         assert!(
-            told.starts_with(&format!("penstock: {instruction:?} failed: {saw}")),
-            "{told}"
+            printed.starts_with(&format!("penstock: {instruction:?} failed: {saw}")),
+            "{printed}"
         );
-        assert!(told.ends_with("; nothing was changed\n"), "{told}");
+        assert!(printed.ends_with("; nothing was changed\n"), "{printed}");
     }
     ask(0, &["since a.u64@4", "a.u64@4 < now"]);
     for (instruction, status) in [
@@ -110,10 +110,10 @@ fn each_kind_of_guard_says_what_it_saw() {
         ("a.decimal += 1", "BAD_FIELD"),
         ("a expires at a.i64be@4", "BAD_FIELD"),
     ] {
-        let told = ask(2, &[instruction]);
+        let printed = ask(2, &[instruction]);
         assert!(
-            told.contains(status) && told.contains("(not executed)"),
-            "{told}"
+            printed.contains(status) && printed.contains("(not executed)"),
+            "{printed}"
         );
     }
     let done = ask(
@@ -132,12 +132,12 @@ fn each_kind_of_guard_says_what_it_saw() {
             "m del",
         ],
     );
-    let told = "a.u32@0 = 2\na.u32@0 = 10\na.u32@0 = 11\na.u32@0 = 11\na.u32@0 = 11\n\
+    let printed = "a.u32@0 = 2\na.u32@0 = 10\na.u32@0 = 11\na.u32@0 = 11\na.u32@0 = 11\n\
                 a.u32@0 = 0\nd.decimal = 7\nm.u8@0 = 1\nok, version ";
-    assert!(done.starts_with(told), "{done}");
-    assert_eq!(server.told(0, &["get", "{1}d"]), "7");
-    server.told(1, &["get", "{1}m"]);
-    let cross = server.told(
+    assert!(done.starts_with(printed), "{done}");
+    assert_eq!(server.run(0, &["get", "{1}d"]), "7");
+    server.run(1, &["get", "{1}m"]);
+    let cross = server.run(
         2,
         &["apply", "--key", "a={1}a", "--key", "b={2}b", "b exists"],
     );
@@ -147,7 +147,7 @@ fn each_kind_of_guard_says_what_it_saw() {
 }
 
 #[test]
-fn a_rate_lets_a_burst_through_and_tells_how_long_the_next_one_waits() {
+fn a_rate_lets_a_burst_through_and_says_how_long_the_next_one_waits() {
     let directory = folder("session-apply-rate");
     let server = Server::start(&directory, &["--shards", "1"]);
     let call = [
@@ -158,9 +158,9 @@ fn a_rate_lets_a_burst_through_and_tells_how_long_the_next_one_waits() {
         "c.u64@0 rate 2/1h burst 2",
     ];
     for _ in 0..2 {
-        assert!(server.told(0, &call).starts_with("c.u64@0 = "));
+        assert!(server.run(0, &call).starts_with("c.u64@0 = "));
     }
-    let denied = server.told(1, &call);
+    let denied = server.run(1, &call);
     let wait = denied
         .strip_prefix("penstock: \"c.u64@0 rate 2/1h burst 2\" failed: the units are there in ");
     let seconds: f64 = wait
@@ -248,14 +248,14 @@ fn many_buyers_of_many_clients_never_oversell_and_every_unit_is_in_one_hold() {
 fn a_text_of_digits_is_not_taken_for_a_number() {
     let directory = folder("session-apply-digits");
     let server = Server::start(&directory, &["--shards", "1"]);
-    server.told(0, &["set", "{1}a", "1000"]);
+    server.run(0, &["set", "{1}a", "1000"]);
     let keys = ["apply", "--key", "a={1}a", "--key", "b={1}b"];
-    let ask = |code, words: &[&str]| server.told(code, &[&keys, words].concat());
+    let ask = |code, words: &[&str]| server.run(code, &[&keys, words].concat());
     let refused = ask(2, &["b put x", "a.u32@0 -= 1"]);
-    let told = "\"{1}a\" holds the text \"1000\" at a.u32@0, which is the number 808464433; \
+    let printed = "\"{1}a\" holds the text \"1000\" at a.u32@0, which is the number 808464433; \
                 nothing was changed";
-    assert!(refused.contains(told), "{refused}");
-    server.told(1, &["get", "{1}b"]);
+    assert!(refused.contains(printed), "{refused}");
+    server.run(1, &["get", "{1}b"]);
     let start = ask(2, &["b start 2000", "b.u32@0 -= 1"]);
     assert!(
         start.contains("\"{1}b\" would start with the text \"2000\""),
@@ -263,11 +263,11 @@ fn a_text_of_digits_is_not_taken_for_a_number() {
     );
     // What the request puts itself was not there before.
     ask(0, &["a put u32:9", "a.u32@0 -= 1"]);
-    server.told(0, &["set", "{1}a", "1000"]);
+    server.run(0, &["set", "{1}a", "1000"]);
     let number = ask(0, &["a.u32@0 -= 1", "--digits-are-numbers"]);
     assert!(number.starts_with("a.u32@0 = 808464432\n"), "{number}");
     // As a decimal it is the number that it shows.
-    server.told(0, &["set", "{1}a", "1000"]);
+    server.run(0, &["set", "{1}a", "1000"]);
     assert!(ask(0, &["a.decimal -= 1"]).starts_with("a.decimal = 999\n"));
     assert_eq!(server.stop(), Some(0));
     std::fs::remove_dir_all(&directory).unwrap();

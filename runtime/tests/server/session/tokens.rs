@@ -48,8 +48,8 @@ fn now_ms() -> u64 {
     u64::try_from(time.expect("after 1970").as_millis()).expect("64 bits")
 }
 
-fn refused<T: std::fmt::Debug>(told: Result<T, ClientError>) -> (Status, String) {
-    match told {
+fn refused<T: std::fmt::Debug>(outcome: Result<T, ClientError>) -> (Status, String) {
+    match outcome {
         Err(ClientError::Refused(answer)) => {
             let text = String::from_utf8_lossy(&answer.value).into_owned();
             (answer.status, text)
@@ -96,10 +96,13 @@ fn the_same_write_again_is_answered_as_the_first_time_also_behind_a_kill() {
     client.update_if(b"stock", &sale()).wait().expect("sold");
     client.set(b"gone", b"2").wait().expect("set");
     let again = |client: &Client| {
-        let told = ask_all(client, &tokens);
-        for (told, first) in told.iter().zip(&first) {
-            assert!(told.is_replayed);
-            assert_eq!((told.version, &told.fields), (first.version, &first.fields));
+        let repeated = ask_all(client, &tokens);
+        for (repeated, first) in repeated.iter().zip(&first) {
+            assert!(repeated.is_replayed);
+            assert_eq!(
+                (repeated.version, &repeated.fields),
+                (first.version, &first.fields)
+            );
         }
         let stock = client.get(b"stock").wait().expect("read").expect("present");
         assert_eq!(*stock.bytes, 3u32.to_le_bytes());
@@ -236,8 +239,8 @@ fn what_takes_no_token_is_refused_by_name_and_the_connection_lives() {
 fn a_shell_names_a_write_and_asks_it_again() {
     let directory = folder("session-tokens-shell");
     let server = Server::start(&directory, &["--shards", "2"]);
-    server.told(0, &["set", "{a}stock", "u32:5"]);
-    let first = server.told(
+    server.run(0, &["set", "{a}stock", "u32:5"]);
+    let first = server.run(
         0,
         &["update-if", "{a}stock", "u32@0 -= 1", "--token", "new"],
     );
@@ -246,22 +249,22 @@ fn a_shell_names_a_write_and_asks_it_again() {
     assert!(rest.starts_with("u32@0 = 4\nok, version "), "{first}");
     assert!(!rest.contains("replayed"), "{first}");
     let named = |words: &[&'static str]| [words, &["--token", token]].concat().join("\n");
-    let told = |code, words: &[&'static str]| {
+    let run = |code, words: &[&'static str]| {
         let words = named(words);
-        server.told(code, &words.split('\n').collect::<Vec<_>>())
+        server.run(code, &words.split('\n').collect::<Vec<_>>())
     };
-    let again = told(0, &["update-if", "{a}stock", "u32@0 -= 1"]);
+    let again = run(0, &["update-if", "{a}stock", "u32@0 -= 1"]);
     let expected = rest
         .replace("\n", "")
         .replace("level disk", "level disk, replayed");
     assert!(again.replace("\n", "").starts_with(&expected), "{again}");
-    assert_eq!(server.told(0, &["get", "{a}stock", "--as", "u32@0"]), "4\n");
+    assert_eq!(server.run(0, &["get", "{a}stock", "--as", "u32@0"]), "4\n");
     for words in [
         &["set", "{a}other", "1"][..],
         &["del", "{a}stock"],
         &["apply", "--key", "s={a}stock", "s.u32@0 -= 1"],
     ] {
-        assert!(told(1, words).contains("TOKEN_REUSED"), "{words:?}");
+        assert!(run(1, words).contains("TOKEN_REUSED"), "{words:?}");
     }
     let bought = [
         "apply",
@@ -272,20 +275,20 @@ fn a_shell_names_a_write_and_asks_it_again() {
         "--token",
         "new",
     ];
-    let first = server.told(0, &bought);
+    let first = server.run(0, &bought);
     let token = first
         .lines()
         .next()
         .and_then(|line| line.strip_prefix("token "));
     let token = token.expect("the token comes first");
-    let again = server.told(0, &[&bought[..6], &[token]].concat());
+    let again = server.run(0, &[&bought[..6], &[token]].concat());
     assert!(
         again.contains("replayed") && again.contains("s.u32@0 = 8"),
         "{again}"
     );
     for wrong in ["", "old", "919108f7-52d1-4320-9bac-f847db4148a8"] {
-        let told = server.told(2, &["set", "key", "1", "--token", wrong]);
-        assert!(told.contains("a token is a UUID"), "{told}");
+        let printed = server.run(2, &["set", "key", "1", "--token", wrong]);
+        assert!(printed.contains("a token is a UUID"), "{printed}");
     }
     assert_eq!(server.stop(), Some(0));
     std::fs::remove_dir_all(&directory).unwrap();

@@ -86,8 +86,11 @@ fn all_but_the_status_of_probes_needs_the_token_and_no_log_has_it() {
     assert!(status == 200 && page.contains("penstock_ready 1"), "{page}");
     assert_eq!(guarded.ask("/readyz", Some(&right)).2, "ready\n");
     assert_eq!(guarded.ask("/livez", Some(&right)).2, "live\n");
-    let told = guarded.ask("/nothing", Some(&right));
-    assert!(told.0 == 404 && told.2.contains("/metrics"), "{told:?}");
+    let answer = guarded.ask("/nothing", Some(&right));
+    assert!(
+        answer.0 == 404 && answer.2.contains("/metrics"),
+        "{answer:?}"
+    );
     for shown in [None, Some(wrong.as_str()), Some(&right[..32]), Some("")] {
         for page in ["/metrics", "/nothing", "/", "/metrics?x=1"] {
             let (status, head, body) = guarded.ask(page, shown);
@@ -105,11 +108,11 @@ fn all_but_the_status_of_probes_needs_the_token_and_no_log_has_it() {
     }
     assert_eq!(guarded.number("penstock_admin_refused_total"), 16.0);
     let doubled = format!("Authorization: Bearer {right}\r\n").repeat(2);
-    let told = guarded.ask_as(&guarded.authority.trusted(), "/metrics", &doubled);
-    assert_eq!(told.0, 401, "two headers are none");
+    let answer = guarded.ask_as(&guarded.authority.trusted(), "/metrics", &doubled);
+    assert_eq!(answer.0, 401, "two headers are none");
     guarded
         .server
-        .until_told(&["WARN", "admin port", "127.0.0.1 is refused"]);
+        .until_logged(&["WARN", "admin port", "127.0.0.1 is refused"]);
     let audit = guarded.audit();
     assert!(
         audit.contains("\"event\":\"admin_refused\",\"peer\":\"127.0.0.1\""),
@@ -140,12 +143,12 @@ fn a_token_is_taken_while_it_stands_in_the_file_and_none_when_the_file_is_gone_o
     assert!(!is_taken(2));
     guarded
         .server
-        .until_told(&["ERROR", "admin_token_file", "others may read it"]);
+        .until_logged(&["ERROR", "admin_token_file", "others may read it"]);
     files.put("token", "short", 0o600);
     assert!(!is_taken(2));
     guarded
         .server
-        .until_told(&["ERROR", "line 1: a token has 32 to 512"]);
+        .until_logged(&["ERROR", "line 1: a token has 32 to 512"]);
     files.put("token", &token(1), 0o600);
     assert!(is_taken(1) && !is_taken(2));
     fs::remove_file(files.0.join("token")).expect("removed");
@@ -153,7 +156,7 @@ fn a_token_is_taken_while_it_stands_in_the_file_and_none_when_the_file_is_gone_o
     assert_eq!(guarded.ask("/readyz", None).0, 200, "probes go on");
     guarded
         .server
-        .until_told(&["ERROR", "admin_token_file", "cannot be read"]);
+        .until_logged(&["ERROR", "admin_token_file", "cannot be read"]);
 }
 
 #[test]
@@ -193,15 +196,15 @@ fn a_certificate_of_a_client_opens_the_port_and_no_certificate_is_needed_for_a_p
     if let Ok(mut stream) = shaken {
         stream.stream().set_read_timeout(Some(LONG)).expect("set");
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
-        let mut told = String::new();
+        let mut answer = String::new();
         assert!(
-            stream.read_to_string(&mut told).is_err() || told.is_empty(),
-            "{told}"
+            stream.read_to_string(&mut answer).is_err() || answer.is_empty(),
+            "{answer}"
         );
     }
     guarded
         .server
-        .until_told(&["admin port", "through TLS ends"]);
+        .until_logged(&["admin port", "through TLS ends"]);
 }
 
 #[test]
@@ -209,20 +212,20 @@ fn bytes_that_are_no_tls_and_half_handshakes_end_and_others_are_served() {
     let guarded = Guarded::with_token("admin-half");
     let read_all = |mut stream: TcpStream| {
         stream.set_read_timeout(Some(LONG)).expect("set");
-        let mut told = Vec::new();
-        let _ = stream.read_to_end(&mut told);
-        told
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
     };
     let plain = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(guarded.admin).expect("it listens");
         stream.write_all(bytes).expect("sent");
         read_all(stream)
     };
-    let told = plain(b"GET /metrics HTTP/1.1\r\nAuthorization: Bearer x\r\n\r\n");
-    assert!(!told.starts_with(b"HTTP"), "{}", told.escape_ascii());
+    let answer = plain(b"GET /metrics HTTP/1.1\r\nAuthorization: Bearer x\r\n\r\n");
+    assert!(!answer.starts_with(b"HTTP"), "{}", answer.escape_ascii());
     guarded
         .server
-        .until_told(&["WARN", "admin port", "its bytes are no TLS"]);
+        .until_logged(&["WARN", "admin port", "its bytes are no TLS"]);
     assert_eq!(
         guarded.number("penstock_admin_handshakes_failed_total"),
         1.0
@@ -241,15 +244,15 @@ fn bytes_that_are_no_tls_and_half_handshakes_end_and_others_are_served() {
     assert_eq!(guarded.ask("/readyz", None).0, 200);
     assert_eq!(guarded.ask("/metrics", Some(&token(1))).0, 200);
     for stream in halves {
-        let told = read_all(stream);
-        assert!(told.len() < 64, "{}", told.escape_ascii());
+        let answer = read_all(stream);
+        assert!(answer.len() < 64, "{}", answer.escape_ascii());
     }
     // Those without a place ended unread; those with one when their time was over.
     let failed = guarded.number("penstock_admin_handshakes_failed_total");
     assert!((1.0..=66.0).contains(&failed), "{failed}");
     guarded
         .server
-        .until_told(&["its handshake was not whole within 3 s"]);
+        .until_logged(&["its handshake was not whole within 3 s"]);
 }
 
 #[test]
@@ -279,13 +282,13 @@ fn a_handshake_and_a_request_in_pieces_of_one_byte_are_served_as_any() {
         session.seal(byte, &mut records);
         pieces.write_all(&records).expect("sent");
     }
-    let (mut ciphertext, mut told) = (Vec::new(), Vec::new());
+    let (mut ciphertext, mut answer) = (Vec::new(), Vec::new());
     let _ = pieces.read_to_end(&mut ciphertext);
-    session.receive(&ciphertext, &mut told).expect("read");
+    session.receive(&ciphertext, &mut answer).expect("read");
     assert!(
-        told.starts_with(b"HTTP/1.1 200 OK"),
+        answer.starts_with(b"HTTP/1.1 200 OK"),
         "{}",
-        told.escape_ascii()
+        answer.escape_ascii()
     );
 }
 
@@ -304,13 +307,13 @@ fn a_token_file_that_others_can_read_or_without_a_token_is_refused_at_the_start(
         let output = command(&folder, &["--admin-token-file", &path])
             .output()
             .expect("run");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         assert!(
-            told.contains("admin_token_file") && told.contains(cause),
-            "{told}"
+            printed.contains("admin_token_file") && printed.contains(cause),
+            "{printed}"
         );
-        assert!(!told.contains(&text), "{told}");
+        assert!(!printed.contains(&text), "{printed}");
         assert!(!folder.0.join("data").exists(), "nothing was made");
     }
 }
@@ -341,15 +344,15 @@ fn a_second_start_of_a_directory_names_the_directory_and_not_its_ports() {
     let output = command(&folder, &["--admin-listen", &admin])
         .output()
         .expect("run");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("in use by process"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("in use by process"), "{printed}");
     let other = Folder::new("admin-second-other");
     let output = command(&other, &["--admin-listen", &admin])
         .output()
         .expect("run");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        told.contains("for probes and metrics") && !told.contains("in use by process"),
-        "{told}"
+        printed.contains("for probes and metrics") && !printed.contains("in use by process"),
+        "{printed}"
     );
 }

@@ -170,15 +170,15 @@ impl Node {
         let resp = server.resp.expect("a port for RESP");
         let mut stream = server.stream(&self.guarded.authority.trusted(), resp);
         stream.write_all(text.as_bytes()).expect("sent");
-        let mut told = String::new();
+        let mut output = String::new();
         let mut piece = [0; 4096];
-        while !told.ends_with(last) {
+        while !output.ends_with(last) {
             match stream.read(&mut piece) {
                 Ok(0) | Err(_) => break,
-                Ok(read) => told += &String::from_utf8_lossy(&piece[..read]),
+                Ok(read) => output += &String::from_utf8_lossy(&piece[..read]),
             }
         }
-        told
+        output
     }
 
     /// Runs a command as ann, with the secret of a file.
@@ -225,24 +225,24 @@ fn a_secret_stands_nowhere_that_a_server_or_a_command_writes_nor_in_its_memory()
         // Right secrets, then wrong ones, which delay those that come behind.
         for words in COMMANDS {
             let output = node.run(words, &right);
-            let told = [output.stdout, output.stderr].concat();
-            let text = String::from_utf8_lossy(&told).into_owned();
+            let output = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8_lossy(&output).into_owned();
             assert!(!text.contains("secret is wrong"), "{words:?}: {text}");
             assert!(!text.contains("Usage:"), "{words:?}: {text}");
-            seen.add(&format!("{words:?}"), told);
+            seen.add(&format!("{words:?}"), output);
         }
         let kept = ["a value of a key", format].join(" that is kept, ");
         assert!(node.run(&["set", "kept", &kept], &right).status.success());
         let auth = format!("AUTH ann {}\r\n", password.text);
-        let told = node.say(
+        let output = node.say(
             &format!("{auth}INFO\r\nCLIENT LIST\r\nPING\r\n"),
             "+PONG\r\n",
         );
         assert!(
-            told.starts_with("+OK\r\n") && told.ends_with("+PONG\r\n"),
-            "{told}"
+            output.starts_with("+OK\r\n") && output.ends_with("+PONG\r\n"),
+            "{output}"
         );
-        seen.add("RESP", told);
+        seen.add("RESP", output);
         for words in COMMANDS {
             let output = node.run(words, &other);
             assert!(!output.status.success(), "{words:?}");
@@ -257,14 +257,14 @@ fn a_secret_stands_nowhere_that_a_server_or_a_command_writes_nor_in_its_memory()
             format!("HELLO 3 AUTH ann {}\r\n", wrong.text),
             format!("AUTH ann {} more\r\n", wrong.text),
         ] {
-            let told = node.say(&ask, "\r\n");
-            assert!(told.starts_with('-'), "{told}");
-            seen.add("RESP, wrong", told);
+            let output = node.say(&ask, "\r\n");
+            assert!(output.starts_with('-'), "{output}");
+            seen.add("RESP, wrong", output);
         }
         for (shown, status) in [(token, 200), (wrong_token, 401)] {
             for page in ["/metrics", "/readyz", "/nothing"] {
-                let (told, head, body) = node.guarded.ask(page, Some(&shown.text));
-                assert!(page != "/metrics" || told == status, "{told}: {body}");
+                let (output, head, body) = node.guarded.ask(page, Some(&shown.text));
+                assert!(page != "/metrics" || output == status, "{output}: {body}");
                 seen.add(page, head + &body);
             }
         }
@@ -278,10 +278,10 @@ fn a_secret_stands_nowhere_that_a_server_or_a_command_writes_nor_in_its_memory()
             .output();
         seen.add("config explain", explained.expect("it runs").stdout);
 
-        let is_told = |file: &[u8], word: &str| String::from_utf8_lossy(file).contains(word);
+        let is_logged = |file: &[u8], word: &str| String::from_utf8_lossy(file).contains(word);
         let (audit, log) = (node.file("audit"), node.file("log"));
-        assert!(is_told(&audit, "login_refused") && is_told(&audit, "admin_refused"));
-        assert!(is_told(&log, "ready") && is_told(&log, "admin port"));
+        assert!(is_logged(&audit, "login_refused") && is_logged(&audit, "admin_refused"));
+        assert!(is_logged(&log, "ready") && is_logged(&log, "admin port"));
         seen.add("audit log", audit);
         seen.add("log", log);
         seen.add("banner", &node.guarded.server.banner);

@@ -70,22 +70,22 @@ fn files_that_make_no_identity_are_refused_in_one_line_that_names_them() {
     ] {
         let certificate = folder.put("cert.pem", certificate, 0o644);
         let key = folder.put("key.pem", key, mode);
-        let told = refusal(&folder, &["--tls-cert", &certificate, "--tls-key", &key]);
+        let printed = refusal(&folder, &["--tls-cert", &certificate, "--tls-key", &key]);
         words
             .iter()
-            .for_each(|word| assert!(told.contains(word), "{told:?} has no {word:?}"));
+            .for_each(|word| assert!(printed.contains(word), "{printed:?} has no {word:?}"));
     }
     let key = folder.put("key.pem", &leaf.key, 0o600);
-    let told = refusal(
+    let printed = refusal(
         &folder,
         &["--tls-cert", "/nonexistent.pem", "--tls-key", &key],
     );
     assert!(
-        told.contains("tls_cert: /nonexistent.pem: cannot be read"),
-        "{told}"
+        printed.contains("tls_cert: /nonexistent.pem: cannot be read"),
+        "{printed}"
     );
-    let told = refusal(&folder, &["--tls-key", &key]);
-    assert!(told.contains("--tls-key"), "{told}");
+    let printed = refusal(&folder, &["--tls-key", &key]);
+    assert!(printed.contains("--tls-key"), "{printed}");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_new_certificate_is_taken_while_connections_live_and_a_bad_one_changes_nothi
 
     // The key of another one.
     folder.put("key.pem", &third.signs("server").key, 0o600);
-    server.until_told(&["ERROR", "key.pem", "stays in force"]);
+    server.until_logged(&["ERROR", "key.pem", "stays in force"]);
     server.until("penstock_tls_certificate_refused", 1.0);
     server.serves(&second.trusted());
 
@@ -123,7 +123,7 @@ fn a_new_certificate_is_taken_while_connections_live_and_a_bad_one_changes_nothi
     folder.put("cert.pem", &pair.certificate, 0o644);
     folder.put("key.pem", &pair.key, 0o600);
     server.hang_up();
-    server.until_told(&["SIGHUP", "cert.pem is read anew"]);
+    server.until_logged(&["SIGHUP", "cert.pem is read anew"]);
     server.until("penstock_tls_certificate_refused", 0.0);
     server.serves(&third.trusted());
     client.ping().wait().expect("it lives");

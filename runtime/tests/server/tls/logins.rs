@@ -57,12 +57,12 @@ fn a_login_is_bound_to_its_connection_through_tls_also_behind_one_that_is_made_a
     };
     request.write(&mut bytes, 2);
     stream.write_all(&bytes).expect("sent");
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let mut piece = [0; 4096];
-    while !String::from_utf8_lossy(&told).contains("p=tls-exporter") {
+    while !String::from_utf8_lossy(&received).contains("p=tls-exporter") {
         let read = stream.read(&mut piece).expect("it answers");
-        assert!(read > 0, "{}", told.escape_ascii());
-        told.extend_from_slice(&piece[..read]);
+        assert!(read > 0, "{}", received.escape_ascii());
+        received.extend_from_slice(&piece[..read]);
     }
     server.until("penstock_logins_failed_total", 1.0);
 }
@@ -77,14 +77,14 @@ fn the_port_of_redis_takes_secrets_through_tls() {
     stream
         .write_all(b"AUTH ann pencil\r\nSET k 1\r\nGET k\r\n")
         .expect("sent");
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let mut piece = [0; 4096];
-    while !told.ends_with(b"$1\r\n1\r\n") {
+    while !received.ends_with(b"$1\r\n1\r\n") {
         let read = stream.read(&mut piece).expect("it answers");
-        assert!(read > 0, "{}", told.escape_ascii());
-        told.extend_from_slice(&piece[..read]);
+        assert!(read > 0, "{}", received.escape_ascii());
+        received.extend_from_slice(&piece[..read]);
     }
-    assert_eq!(told, b"+OK\r\n+OK\r\n$1\r\n1\r\n");
+    assert_eq!(received, b"+OK\r\n+OK\r\n$1\r\n1\r\n");
     // What is no TLS is not listened to.
     let mut plain = TcpStream::connect(server.address).expect("it listens");
     plain.write_all(b"AUTH ann pencil\r\n").expect("sent");
@@ -163,22 +163,28 @@ fn loads_log_in_by_a_secret_or_by_a_certificate_alone_and_count_along() {
     let short = ["--duration", "0.2", "--warmup", "0.1", "--connections", "3"];
     for way in [&by_secret[..], &by_certificate] {
         for load in ["decr", "get"] {
-            let (code, told) = run(&["bench", load], &[&short[..], way].concat());
-            assert_eq!(code, Some(0), "{load} {way:?}: {told}");
+            let (code, printed) = run(&["bench", load], &[&short[..], way].concat());
+            assert_eq!(code, Some(0), "{load} {way:?}: {printed}");
         }
         let ledger = [&short[..], way, &["--ledger"]].concat();
-        let (code, told) = run(&["bench", "decr"], &ledger);
-        assert_eq!(code, Some(0), "{told}");
+        let (code, printed) = run(&["bench", "decr"], &ledger);
+        assert_eq!(code, Some(0), "{printed}");
         // Buyers cut connections, which log in anew.
         let sale = ["--units", "200", "--buyers", "300", "--connections", "4"];
-        let (code, told) = run(&["bench", "sale"], &[&sale[..], way].concat());
-        assert!(code == Some(0) && told.contains("PASS"), "{told}");
+        let (code, printed) = run(&["bench", "sale"], &[&sale[..], way].concat());
+        assert!(code == Some(0) && printed.contains("PASS"), "{printed}");
     }
-    let (code, told) = run(&["bench", "decr"], &short);
-    assert!(code == Some(3) && told.contains("has users"), "{told}");
+    let (code, printed) = run(&["bench", "decr"], &short);
+    assert!(
+        code == Some(3) && printed.contains("has users"),
+        "{printed}"
+    );
     let wrong = ["--user", "ann", "--secret-file", &wrong];
-    let (code, told) = run(&["bench", "decr"], &[&short[..], &wrong].concat());
-    assert!(code == Some(3) && told.contains("AUTH"), "{code:?} {told}");
+    let (code, printed) = run(&["bench", "decr"], &[&short[..], &wrong].concat());
+    assert!(
+        code == Some(3) && printed.contains("AUTH"),
+        "{code:?} {printed}"
+    );
 }
 
 #[test]

@@ -19,13 +19,13 @@ fn every_verb_through_tls_is_answered_as_on_a_plain_connection() {
         "{}",
         server.banner
     );
-    let expected = told_by(&plain.connect(None).expect("connected"));
+    let expected = answers_of(&plain.connect(None).expect("connected"));
     let tls = authority.trusted();
     let client = server.connect(Some(tls.clone())).expect("connected");
-    assert_eq!(told_by(&client), expected);
+    assert_eq!(answers_of(&client), expected);
     assert!(expected.len() > 10, "{expected:?}");
     let shard = Client::connect(server.shard, options(Some(tls))).expect("its own port");
-    assert_eq!(told_by(&shard).len(), expected.len());
+    assert_eq!(answers_of(&shard).len(), expected.len());
     assert_eq!(server.number("penstock_tls_handshakes_total"), 2.0);
 }
 
@@ -73,16 +73,16 @@ fn clients_of_redis_talk_through_tls() {
         "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{long}\r\n",
         long.len()
     );
-    let mut expect = |sent: &str, told: &str| {
+    let mut expect = |sent: &str, expected: &str| {
         talk.write_all(sent.as_bytes()).expect("sent");
-        let mut answer = vec![0; told.len()];
+        let mut answer = vec![0; expected.len()];
         talk.read_exact(&mut answer).expect("an answer");
-        assert!(answer == told.as_bytes());
+        assert!(answer == expected.as_bytes());
     };
     expect("PING\r\n", "+PONG\r\n");
     expect(&set, "+OK\r\n");
-    let told = format!("${}\r\n{long}\r\n", long.len());
-    expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", &told);
+    let expected = format!("${}\r\n{long}\r\n", long.len());
+    expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", &expected);
     // Many at once.
     expect(&"PING\r\n".repeat(1000), &"+PONG\r\n".repeat(1000));
     let ca = folder.put("ca.pem", &authority.pem, 0o644);
@@ -165,7 +165,7 @@ fn a_client_shows_a_certificate_where_one_is_asked_for() {
         error.to_string().contains("asks for a certificate"),
         "{error}"
     );
-    server.until_told(&["shows no certificate"]);
+    server.until_logged(&["shows no certificate"]);
     let stranger = showing(&authority.signs("stranger"));
     let error = server
         .connect(Some(stranger))
@@ -201,13 +201,13 @@ fn commands_and_the_load_generator_go_through_tls() {
     let tls = ["--tls-ca", &ca[..]];
     assert_eq!(run(&["set", "key", "value"], &tls).0, Some(0));
     assert_eq!(run(&["get", "key"], &tls).1, "value");
-    let (code, told) = run(&["ping"], &[]);
-    assert!(code == Some(3) || code == Some(2), "{code:?} {told}");
-    assert!(told.contains("give --tls-ca"), "{told}");
-    let (_, told) = run(&["ping"], &["--tls-ca", &ca, "--tls-name", "elsewhere"]);
-    assert!(told.contains("for another name"), "{told}");
-    let (_, told) = run(&["ping"], &["--tls-ca", "/nonexistent"]);
-    assert!(told.contains("--tls-ca = \"/nonexistent\""), "{told}");
+    let (code, printed) = run(&["ping"], &[]);
+    assert!(code == Some(3) || code == Some(2), "{code:?} {printed}");
+    assert!(printed.contains("give --tls-ca"), "{printed}");
+    let (_, printed) = run(&["ping"], &["--tls-ca", &ca, "--tls-name", "elsewhere"]);
+    assert!(printed.contains("for another name"), "{printed}");
+    let (_, printed) = run(&["ping"], &["--tls-ca", "/nonexistent"]);
+    assert!(printed.contains("--tls-ca = \"/nonexistent\""), "{printed}");
     let load = [
         "bench",
         "decr",
@@ -218,8 +218,8 @@ fn commands_and_the_load_generator_go_through_tls() {
         "--connections",
         "4",
     ];
-    let (code, told) = run(&load, &["--tls-ca", &ca, "--level", "none"]);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, printed) = run(&load, &["--tls-ca", &ca, "--level", "none"]);
+    assert_eq!(code, Some(0), "{printed}");
     let large = [
         "bench",
         "get",
@@ -231,10 +231,10 @@ fn commands_and_the_load_generator_go_through_tls() {
         "2",
     ];
     let flags = ["--tls-ca", &ca, "--level", "none", "--value-bytes", "65536"];
-    let (code, told) = run(&large, &flags);
-    assert_eq!(code, Some(0), "{told}");
-    let (_, told) = run(&load, &[]);
-    assert!(told.contains("give --tls-ca"), "{told}");
+    let (code, printed) = run(&large, &flags);
+    assert_eq!(code, Some(0), "{printed}");
+    let (_, printed) = run(&load, &[]);
+    assert!(printed.contains("give --tls-ca"), "{printed}");
 }
 
 #[test]

@@ -14,30 +14,33 @@ fn each_listener_that_others_can_reach_is_refused_by_name_without_insecure() {
     let folder = Folder::new("reach");
     for option in ["--listen", "--resp-listen", "--admin-listen"] {
         for address in ["0.0.0.0:0", "[::]:0"] {
-            let told = refusal(&folder, &[option, address]);
-            assert!(told.contains(option) && told.contains(address), "{told}");
-            assert!(told.contains("--insecure"), "{told}");
+            let printed = refusal(&folder, &[option, address]);
+            assert!(
+                printed.contains(option) && printed.contains(address),
+                "{printed}"
+            );
+            assert!(printed.contains("--insecure"), "{printed}");
         }
     }
     let authority = Authority::new("ca");
     let [certificate, key] = folder.put_pair(&authority.signs("server"));
     let tls = ["--tls-cert", &certificate, "--tls-key", &key];
-    let told = refusal(&folder, &[&tls[..], &["--listen", "0.0.0.0:0"]].concat());
+    let printed = refusal(&folder, &[&tls[..], &["--listen", "0.0.0.0:0"]].concat());
     assert!(
-        told.contains("it lacks users") && !told.contains("TLS ("),
-        "{told}"
+        printed.contains("it lacks users") && !printed.contains("TLS ("),
+        "{printed}"
     );
 }
 
 #[test]
-fn what_insecure_opens_is_told_by_banner_log_and_metric() {
+fn what_insecure_opens_is_reported_by_banner_log_and_metric() {
     let folder = Folder::new("insecure");
     let server = Server::run(&folder, &["--insecure"]);
-    let is_told = server
+    let is_reported = server
         .banner
         .lines()
         .any(|line| line.starts_with("insecure"));
-    assert!(!is_told, "{}", server.banner);
+    assert!(!is_reported, "{}", server.banner);
     assert_eq!(server.number("penstock_insecure_listeners"), 0.0);
     drop(server);
     let flags = [
@@ -48,16 +51,16 @@ fn what_insecure_opens_is_told_by_banner_log_and_metric() {
         "0.0.0.0:0",
     ];
     let server = Server::run(&folder, &flags);
-    let told = server
+    let printed = server
         .banner
         .lines()
         .find(|line| line.starts_with("insecure"));
-    let told = told.expect("a line of the banner");
+    let printed = printed.expect("a line of the banner");
     for word in ["listen 0.0.0.0:", "resp_listen 0.0.0.0:"] {
-        assert!(told.contains(word), "{told}");
+        assert!(printed.contains(word), "{printed}");
     }
     assert_eq!(server.number("penstock_insecure_listeners"), 2.0);
-    server.until_told(&["WARN", "insecure", "resp_listen"]);
+    server.until_logged(&["WARN", "insecure", "resp_listen"]);
 }
 
 #[test]
@@ -71,9 +74,9 @@ fn links_that_other_machines_can_reach_need_insecure() {
         .expect("the command");
     assert!(made.status.success(), "{made:?}");
     let flags = ["--cluster", &file, "--cluster-node", "1", "--cluster-new"];
-    let told = refusal(&folder, &flags);
+    let printed = refusal(&folder, &flags);
     assert!(
-        told.contains("links 10.255.255.1:7991") && told.contains("--insecure"),
-        "{told}"
+        printed.contains("links 10.255.255.1:7991") && printed.contains("--insecure"),
+        "{printed}"
     );
 }

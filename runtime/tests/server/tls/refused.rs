@@ -21,7 +21,7 @@ fn bytes_that_are_no_tls_are_refused_with_a_line_in_the_log_and_others_are_serve
     let client = server.serves(&authority.trusted());
     let error = server.connect(None).expect_err("no TLS");
     assert!(error.to_string().contains("speaks TLS"), "{error}");
-    server.until_told(&["127.0.0.1", "its bytes are no TLS"]);
+    server.until_logged(&["127.0.0.1", "its bytes are no TLS"]);
     for (address, bytes) in [
         (server.resp.expect("a port"), &b"PING\r\n"[..]),
         (server.shard, b"GET / HTTP/1.1\r\n\r\n"),
@@ -29,10 +29,10 @@ fn bytes_that_are_no_tls_are_refused_with_a_line_in_the_log_and_others_are_serve
     ] {
         let mut stream = TcpStream::connect(address).expect("it listens");
         let _ = stream.write_all(bytes);
-        let told = rest_of(&mut stream);
+        let answer = rest_of(&mut stream);
         assert!(
-            told.is_empty() || told[0] == 0x15,
-            "an alert at most: {told:?}"
+            answer.is_empty() || answer[0] == 0x15,
+            "an alert at most: {answer:?}"
         );
     }
     client.ping().wait().expect("others are served");
@@ -40,7 +40,7 @@ fn bytes_that_are_no_tls_are_refused_with_a_line_in_the_log_and_others_are_serve
 }
 
 #[test]
-fn a_client_of_tls_at_a_plain_port_is_told_so() {
+fn a_client_of_tls_at_a_plain_port_is_refused_by_name() {
     let folder = Folder::new("at-plain");
     let authority = Authority::new("ca");
     let server = Server::run(&folder, &[]);
@@ -64,7 +64,7 @@ fn a_server_that_is_not_trusted_or_has_another_name_gets_nothing() {
         error.to_string().contains("not signed by the CA"),
         "{error}"
     );
-    server.until_told(&["gave up with the alert"]);
+    server.until_logged(&["gave up with the alert"]);
     let named = authority.trusted().with_server_name("elsewhere.example");
     let error = server
         .connect(Some(named.expect("a name")))
@@ -95,7 +95,7 @@ fn tls_1_2_is_refused_with_the_alert_that_says_so() {
     let mut stream = TcpStream::connect(server.address).expect("it listens");
     stream.write_all(&record).expect("sent");
     assert_eq!(rest_of(&mut stream), [0x15, 3, 3, 0, 2, 2, 70]);
-    server.until_told(&["TLS 1.2 or older"]);
+    server.until_logged(&["TLS 1.2 or older"]);
     let port = server.address.port().to_string();
     let openssl = Command::new("openssl")
         .args([
@@ -143,19 +143,19 @@ fn a_flipped_bit_ends_its_connection_and_others_are_served() {
         let _ = stream.write_all(&[0; 1 << 15]);
         let bytes = rest_of(&mut stream);
         let mut plaintext = Vec::new();
-        let told = session.receive(&bytes, &mut plaintext);
+        let taken = session.receive(&bytes, &mut plaintext);
         // The second one never runs. A reset may take the answer of the first one back.
         assert!(
             plaintext.is_empty() || plaintext == b"+PONG\r\n",
             "{at}: {plaintext:?}"
         );
         assert!(
-            told.is_err() || bytes.is_empty() || !plaintext.is_empty(),
-            "{at}: {told:?}"
+            taken.is_err() || bytes.is_empty() || !plaintext.is_empty(),
+            "{at}: {taken:?}"
         );
         client.ping().wait().expect("others are served");
     }
-    server.until_told(&["a connection through TLS ends"]);
+    server.until_logged(&["a connection through TLS ends"]);
 }
 
 /// What a client says first.
@@ -189,8 +189,8 @@ fn half_handshakes_are_bounded_and_ended_and_take_nobody_elses_place_for_long() 
         rest_of(&mut stream);
     }
     server.until("penstock_tls_handshakes_failed_total", 256.0);
-    server.until_told(&["too many handshakes"]);
-    server.until_told(&["not whole within 3 s"]);
+    server.until_logged(&["too many handshakes"]);
+    server.until_logged(&["not whole within 3 s"]);
     let _other = server.serves(&tls);
     server.until("penstock_connections", 2.0);
 }

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_to_be_not_executed_and_has_an_order_is_found() {
+    fn what_was_answered_to_be_not_executed_and_has_an_order_is_found() {
         assert!(audit(&books(&[End::NotExecuted]), &shown(2, &[1])).is_err());
     }
 

@@ -163,7 +163,7 @@ mod tests {
         for way in Way::ALL {
             assert_eq!(Way::named(way.name()), Ok(way));
         }
-        let told = Way::named("up").expect_err("there is none");
-        assert!(told.ends_with("both, out, in, apart"), "{told}");
+        let message = Way::named("up").expect_err("there is none");
+        assert!(message.ends_with("both, out, in, apart"), "{message}");
     }
 }

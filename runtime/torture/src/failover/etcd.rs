@@ -137,9 +137,9 @@ impl Etcd {
         (0..NODES)
             .filter(|&member| self.members[member].is_some())
             .find(|&member| {
-                let told = status(member).unwrap_or_default();
-                let leader = told["leader"].as_str();
-                leader.is_some_and(|it| it != "0" && told["header"]["member_id"] == it)
+                let state = status(member).unwrap_or_default();
+                let leader = state["leader"].as_str();
+                leader.is_some_and(|it| it != "0" && state["header"]["member_id"] == it)
             })
     }
 }

@@ -299,15 +299,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_found_by_its_name_and_another_word_is_told_with_the_names_there_are() {
+    fn a_fault_is_found_by_its_name_and_another_word_is_refused_with_the_names_there_are() {
         for fault in DRAWN.into_iter().chain([Fault::LoseHomeAndStopMember]) {
             assert_eq!(Fault::named(fault.name()), Ok(fault));
         }
-        let told = Fault::named("flood").expect_err("there is none");
-        assert!(told.starts_with("\"flood\" is not a fault of failover"));
+        let message = Fault::named("flood").expect_err("there is none");
+        assert!(message.starts_with("\"flood\" is not a fault of failover"));
         assert!(
-            told.ends_with("switch; no quorum, member stopped"),
-            "{told}"
+            message.ends_with("switch; no quorum, member stopped"),
+            "{message}"
         );
     }
 }

@@ -32,7 +32,7 @@ const SHOW_MAX: Duration = Duration::from_secs(10);
 /// How often a start is tried that finds etcd silent.
 const STARTS_MAX: u32 = 5;
 /// Between two looks at plan and nodes.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 pub struct Nodes<'a> {
     binary: &'a Path,
@@ -46,7 +46,7 @@ pub struct Nodes<'a> {
 }
 
 /// What one look at a node has told.
-struct Look {
+struct NodeState {
     /// First and last partition, and the role.
     roles: Vec<(u64, u64, String)>,
     tails_incomplete: u64,
@@ -287,7 +287,7 @@ impl<'a> Nodes<'a> {
         Client::connect(self.network.clients(node), options)
     }
 
-    fn look(&self, node: usize) -> Option<Look> {
+    fn state_of(&self, node: usize) -> Option<NodeState> {
         let info = self.client(node).ok()?.info().wait().ok()?;
         let info: Value = serde_json::from_str(&info).ok()?;
         let role = |it: &Value| {
@@ -295,7 +295,7 @@ impl<'a> Nodes<'a> {
             Some((first, last, it["role"].as_str()?.to_string()))
         };
         let counter = |name| info["counters"][name].as_u64().unwrap_or(0);
-        Some(Look {
+        Some(NodeState {
             roles: info["partitions"]
                 .as_array()?
                 .iter()
@@ -312,18 +312,19 @@ impl<'a> Nodes<'a> {
     /// # Errors
     /// It takes too long.
     pub fn whole(&mut self) -> Result<Whole, String> {
-        let before: Vec<Option<Look>> = (0..NODES).map(|node| self.look(node)).collect();
+        let before: Vec<Option<NodeState>> = (0..NODES).map(|node| self.state_of(node)).collect();
         let since = |now: u64, before: Option<u64>| now.saturating_sub(before.unwrap_or(0));
         let mut done = Whole::default();
         let mut last = String::new();
         let until = Instant::now() + WHOLE_MAX;
         while Instant::now() < until {
-            process::pass(LOOK)?;
-            let looks: Vec<Option<Look>> = (0..NODES).map(|node| self.look(node)).collect();
-            let roles = looks.iter().flatten().flat_map(|it| &it.roles);
+            process::pass(POLL_EVERY)?;
+            let states: Vec<Option<NodeState>> =
+                (0..NODES).map(|node| self.state_of(node)).collect();
+            let roles = states.iter().flatten().flat_map(|it| &it.roles);
             done.scans += u64::from(roles.clone().any(|(_, _, role)| role == "scanning"));
             (done.tails_incomplete, done.rewritten) = (0, 0);
-            for (now, before) in looks.iter().zip(&before) {
+            for (now, before) in states.iter().zip(&before) {
                 let Some(now) = now else { continue };
                 let before = before.as_ref();
                 done.tails_incomplete +=
@@ -333,17 +334,18 @@ impl<'a> Nodes<'a> {
             let plan = self.plan_now();
             last = format!(
                 "{plan:?}; {:?}",
-                looks
+                states
                     .iter()
                     .map(|it| it.as_ref().map(|it| &it.roles))
                     .collect::<Vec<_>>()
             );
             let Ok(plan) = plan else { continue };
-            let is_right = |(node, look): (usize, &Option<Look>)| {
-                look.as_ref()
-                    .is_some_and(|look| plan.is_kept_by(node + 1, &look.roles))
+            let is_right = |(node, state): (usize, &Option<NodeState>)| {
+                state
+                    .as_ref()
+                    .is_some_and(|state| plan.is_kept_by(node + 1, &state.roles))
             };
-            if plan.is_whole() && looks.iter().enumerate().all(is_right) {
+            if plan.is_whole() && states.iter().enumerate().all(is_right) {
                 return Ok(done);
             }
         }

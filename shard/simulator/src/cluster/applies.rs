@@ -64,7 +64,7 @@ pub(super) fn pour(random: &mut Random, pots: &[Vec<u8>]) -> Apply {
         apply.start(key, &POT_UNITS.to_le_bytes());
     }
     for key in &keys {
-        apply.then(key.u64(0).told());
+        apply.then(key.u64(0).returned());
     }
     let given: Vec<u64> = keys[1..].iter().map(|_| random.within(1, 200)).collect();
     let all: u64 = given.iter().sum();
@@ -75,7 +75,7 @@ pub(super) fn pour(random: &mut Random, pots: &[Vec<u8>]) -> Apply {
         apply.then(key.u64(0).increase(units));
     }
     for key in &keys {
-        apply.then(key.u64(0).told());
+        apply.then(key.u64(0).returned());
     }
     apply
 }
@@ -85,7 +85,7 @@ pub(super) fn count(pots: &[Vec<u8>]) -> Apply {
     let mut apply = Apply::new();
     for pot in pots {
         let pot = apply.key(pot).u64(0);
-        apply.then(pot.told());
+        apply.then(pot.returned());
     }
     apply
 }
@@ -105,7 +105,7 @@ impl World {
         what: Use,
         level: AckLevel,
         status: Status,
-        told: &[u64],
+        returned: &[u64],
     ) -> Step {
         if status == Status::GuardFailed {
             self.meet("APPLY denied");
@@ -120,26 +120,29 @@ impl World {
         });
         let sum = |numbers: &[u64]| numbers.iter().sum::<u64>();
         match what {
-            Use::Raise if told.len() == 2 && told[0] == told[1] => Ok(()),
-            Use::Pour(pots) if told.len() == 4 * pots - 2 => {
+            Use::Raise if returned.len() == 2 && returned[0] == returned[1] => Ok(()),
+            Use::Pour(pots) if returned.len() == 4 * pots - 2 => {
                 if pots == POTS {
                     self.meet("APPLY of eight keys");
                 }
-                let (before, after) = (sum(&told[..pots]), sum(&told[told.len() - pots..]));
+                let (before, after) = (
+                    sum(&returned[..pots]),
+                    sum(&returned[returned.len() - pots..]),
+                );
                 match before == after {
                     true => Ok(()),
-                    false => Err(format!("{before} units became {after}: {told:?}")),
+                    false => Err(format!("{before} units became {after}: {returned:?}")),
                 }
             }
-            Use::Count if told.len() == POTS => {
+            Use::Count if returned.len() == POTS => {
                 self.meet("APPLY that reads");
                 // Half of a scan may lack some of them.
-                match sum(told) == POTS as u64 * POT_UNITS || self.is_incomplete_accepted {
+                match sum(returned) == POTS as u64 * POT_UNITS || self.is_incomplete_accepted {
                     true => Ok(()),
-                    false => Err(format!("{told:?} are not all units")),
+                    false => Err(format!("{returned:?} are not all units")),
                 }
             }
-            _ => Err(format!("{what:?} is told {told:?}")),
+            _ => Err(format!("{what:?} is told {returned:?}")),
         }
     }
 }

@@ -88,7 +88,7 @@ pub(super) enum What {
     /// Rushes of one partition, until all of them are answered.
     Rush(RushBatch),
     /// A read of a list that a member may answer. The append has the version that is wanted.
-    Look {
+    ReadMember {
         read: MemberRead,
         number: Option<u64>,
     },
@@ -315,7 +315,7 @@ impl World {
         let mut batch = BatchRequest::begin(&mut out, request, AckLevel::Disk, 0, 1);
         batch.get_of_member(&mut out, &key, Wanted::Value, read);
         batch.finish(&mut out);
-        let what = What::Look {
+        let what = What::ReadMember {
             read,
             number: acked.map(|(number, _)| number),
         };
@@ -688,7 +688,7 @@ impl World {
             self.proved(&proves);
         }
         let is_read = match &what {
-            What::Get | What::Look { .. } | What::Settings | What::Past(_) => true,
+            What::Get | What::ReadMember { .. } | What::Settings | What::Past(_) => true,
             What::Apply(Use::Count) => true,
             What::Try(number) => !self.is_change(*number, item),
             What::Hold(number) => !self.changes_hold(*number, item),
@@ -718,9 +718,9 @@ impl World {
                 };
                 self.oracle.ended(number, writer.0, outcome, left_us);
             }
-            What::Look { read, number } => {
+            What::ReadMember { read, number } => {
                 if matches!(status, Status::Ok | Status::NotFound) {
-                    self.looked(
+                    self.judge_member_read(
                         usize::from(writer.0) - 1,
                         (&key, partition),
                         item,
@@ -729,10 +729,10 @@ impl World {
                 }
             }
             What::Apply(what) => {
-                let told: Vec<u64> = (0..item.value.len() / 8)
+                let numbers: Vec<u64> = (0..item.value.len() / 8)
                     .filter_map(|at| item.field(at))
                     .collect();
-                self.applied(what, level, status, &told)?;
+                self.applied(what, level, status, &numbers)?;
             }
             What::Try(number) => self.answer_sale(number, item)?,
             What::Hold(number) => self.answer_hold(number, item)?,
@@ -777,7 +777,7 @@ impl World {
     }
 
     /// What was shown is no older than it says, and has the version that was wanted.
-    fn looked(
+    fn judge_member_read(
         &mut self,
         node: usize,
         (key, partition): (&[u8], u16),

@@ -88,16 +88,16 @@ pub const MET_BY_DECIDERS: &[&str] = &[
 ];
 
 /// How often a node looks at what is due, by its clock.
-const LOOK_US: u64 = 20_000;
+const DECIDE_US: u64 = 20_000;
 /// How often it reads the store.
-const LOAD_LOOKS: u64 = 5;
+const LOAD_ROUNDS: u64 = 5;
 
 /// One start of a node.
 pub(super) struct Decider {
     pub(super) failover: Failover,
     /// When it sent heartbeats last, by its clock.
     beat_us: u64,
-    looks: u64,
+    rounds: u64,
     /// The start of each other node that it has met.
     met: BTreeMap<usize, u64>,
     /// By a planted bug: until when it goes by a plan of its own.
@@ -216,17 +216,17 @@ impl World {
             }
             Event::SwapLands {
                 author,
-                is_told,
+                is_answered,
                 expected,
                 document,
                 wish,
-            } => self.land_swap(author, is_told, (expected, *document), &wish),
+            } => self.land_swap(author, is_answered, (expected, *document), &wish),
             Event::SwapEnds {
                 node,
                 run,
-                is_told,
+                is_answered,
                 wish,
-            } => self.of_run(node, run, |world| world.end_swap(node, is_told, &wish)),
+            } => self.of_run(node, run, |world| world.end_swap(node, is_answered, &wish)),
             Event::WireBytes { wire, to, bytes } => self.wire_bytes(wire, to, bytes),
             Event::WireClosed { wire, to } => self.wire_closed(wire, to),
             _ => unreachable!("the world takes all others"),
@@ -251,7 +251,7 @@ impl World {
         deciders.runs[node] = Some(Decider {
             failover: Failover::new(now_us, number_of(node), plan),
             beat_us: 0,
-            looks: 0,
+            rounds: 0,
             met: BTreeMap::new(),
             alone_until_us: 0,
         });
@@ -292,15 +292,15 @@ impl World {
     pub(super) fn decide(&mut self, node: usize) {
         let run = self.nodes[node].run;
         let deciders = self.deciders.as_mut().expect("nodes decide");
-        let next_us = deciders.random.within(LOOK_US / 2, LOOK_US * 3 / 2);
+        let next_us = deciders.random.within(DECIDE_US / 2, DECIDE_US * 3 / 2);
         let next_us = self.clocks[node].in_true_us(next_us);
         self.after(next_us, Event::Decide { node, run });
         let now_us = self.clocks[node].read(self.now_us);
         let beat_us = self.rules().beat_us();
         let decider = self.decider(node).expect("it runs");
-        decider.failover.looks(now_us);
-        decider.looks += 1;
-        let loads = decider.looks.is_multiple_of(LOAD_LOOKS);
+        decider.failover.note_awake(now_us);
+        decider.rounds += 1;
+        let loads = decider.rounds.is_multiple_of(LOAD_ROUNDS);
         self.note_standings(node);
         self.tend_wires(node);
         let decider = self.decider(node).expect("it runs");
@@ -388,7 +388,7 @@ impl World {
         if let Some(lands_us) = fate.lands_us {
             let lands = Event::SwapLands {
                 author: (node, run),
-                is_told: fate.is_told,
+                is_answered: fate.is_answered,
                 expected,
                 document: Box::new(document),
                 wish: Box::new(wish.clone()),
@@ -398,7 +398,7 @@ impl World {
         let ends = Event::SwapEnds {
             node,
             run,
-            is_told: fate.is_told,
+            is_answered: fate.is_answered,
             wish: Box::new(wish),
         };
         self.at(fate.ends_us, ends);
@@ -408,7 +408,7 @@ impl World {
     pub(super) fn land_swap(
         &mut self,
         author: (usize, u64),
-        is_told: bool,
+        is_answered: bool,
         (expected, document): (u64, FailoverPlan),
         wish: &Wish,
     ) {
@@ -427,7 +427,7 @@ impl World {
             Wish::Join { .. } => "joining by itself",
             Wish::Admit { .. } => "entry",
         });
-        if !is_told {
+        if !is_answered {
             self.meet("swap that landed was unknown");
         }
         if !self.is_run(author.0, author.1) {
@@ -464,14 +464,14 @@ impl World {
     }
 
     /// The author of a swap goes on.
-    pub(super) fn end_swap(&mut self, node: usize, is_told: bool, wish: &Wish) {
+    pub(super) fn end_swap(&mut self, node: usize, is_answered: bool, wish: &Wish) {
         let decider = self.decider(node).expect("it runs");
         decider.failover.swapped();
         if let Wish::Admit {
             node: member,
             partitions,
         } = wish
-            && !is_told
+            && !is_answered
             && is_planted(Bug::SwapAssumedFailed)
         {
             // The entry is given up: who was never admitted need not be waited for.

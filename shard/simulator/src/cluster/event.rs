@@ -133,7 +133,7 @@ pub(super) enum Event {
         run: u64,
     },
     /// The operator looks.
-    Look,
+    Operate,
     /// Something befalls nodes that decide by themselves.
     Outage,
     /// A writer and its members part.
@@ -159,7 +159,7 @@ pub(super) enum Event {
     SwapLands {
         /// The node, and its start.
         author: (usize, u64),
-        is_told: bool,
+        is_answered: bool,
         expected: u64,
         document: Box<FailoverPlan>,
         wish: Box<Wish>,
@@ -168,7 +168,7 @@ pub(super) enum Event {
     SwapEnds {
         node: usize,
         run: u64,
-        is_told: bool,
+        is_answered: bool,
         wish: Box<Wish>,
     },
     /// Bytes of heartbeats.
@@ -231,7 +231,7 @@ pub(super) fn code_of(event: &Event) -> u64 {
         Event::Client { client } => 0x500 + *client as u64,
         Event::Timeout { .. } => 0x408,
         Event::Blow => 0x409,
-        Event::Look => 0x40A,
+        Event::Operate => 0x40A,
         Event::Harm => 0x40B,
         Event::Strike { .. } => 0x40C,
         Event::Roomy { node } => 0x440 + *node as u64,

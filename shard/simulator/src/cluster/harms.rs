@@ -466,11 +466,11 @@ impl World {
             return;
         }
         for (partition, (from, to, before)) in self.handed.clone() {
-            let look = |node: usize| {
+            let stage_at = |node: usize| {
                 let state = self.nodes[node].partition(partition);
                 state.map(|it| (it.role, it.epoch.0))
             };
-            let stage = [look(from), look(to)];
+            let stage = [stage_at(from), stage_at(to)];
             if stage == before {
                 continue;
             }

@@ -28,7 +28,7 @@ pub(super) fn walls_ms(random: &mut Random) -> [u64; NODES] {
 }
 
 /// How far the time of a shard may be behind the wall clock of its node.
-const LOOK_MS_MAX: u64 = 2;
+const CLOCK_LAG_MS_MAX: u64 = 2;
 
 /// The holds of a run, if it has some, at desks whose keys have these tags.
 pub(super) fn holds_of(seed: u64, tags: &[(u64, u16)], may_fail: bool) -> Option<Holds> {
@@ -45,7 +45,7 @@ impl World {
         let node = self.clients[client].node;
         let least_ms = (0..NODES).map(|node| self.now_of(node).unix_ms).min();
         // A shard looks at its clocks now and then, and is behind them until then.
-        let least_ms = least_ms.map(|least_ms| least_ms - LOOK_MS_MAX);
+        let least_ms = least_ms.map(|least_ms| least_ms - CLOCK_LAG_MS_MAX);
         let time_ms = self.now_of(node).unix_ms;
         let now = Moment {
             us: self.now_us,

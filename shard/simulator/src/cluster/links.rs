@@ -113,15 +113,15 @@ impl World {
     }
 
     /// What a node tells people of a link.
-    pub(super) fn told_of_link(&mut self, end: End, told: &str) {
+    pub(super) fn report_link(&mut self, end: End, line: &str) {
         let End { node, run, .. } = end;
-        self.trace.fold_bytes(told.as_bytes());
-        if told.contains("cannot be read at") {
+        self.trace.fold_bytes(line.as_bytes());
+        if line.contains("cannot be read at") {
             self.meet("read damaged");
         }
-        if self.has_gone_back && told.contains("must be started on an empty directory") {
+        if self.has_gone_back && line.contains("must be started on an empty directory") {
             // It is told at both ends; the one that ends the link says so of itself.
-            if told.starts_with("a link is ended: ") {
+            if line.starts_with("a link is ended: ") {
                 self.meet("an epoch was written twice");
                 self.after(1_000, Event::Empty { node, run });
             }
@@ -130,13 +130,13 @@ impl World {
         // away. People empty the one that is refused.
         let is_forgotten = self.nodes.iter().any(|it| it.run > LINK_EPOCHS_MAX as u64);
         if is_forgotten
-            && told.starts_with("a link is ended by the other node: ")
-            && told.contains("have no epoch in common")
+            && line.starts_with("a link is ended by the other node: ")
+            && line.contains("have no epoch in common")
         {
             self.meet("emptied, because the epochs in common are forgotten");
             self.after(1_000, Event::Empty { node, run });
         }
-        if told.contains("and not by this one") {
+        if line.contains("and not by this one") {
             self.meet("deposed");
         }
     }

@@ -10,12 +10,12 @@ use penstock_shard::replication::Epoch;
 use crate::disk::DiskFaults;
 
 use super::node::Node;
-use super::{Event, LOOK_US, NODES, Phase, Step, World, number_of};
+use super::{Event, NODES, OPERATE_US, Phase, Step, World, number_of};
 
 /// So long behind the last fault a handover that was promised may take.
 const HANDOVER_US_MAX: u64 = 5_000_000;
 /// How long a partition is served by nobody until the operator does something, in looks.
-const PATIENCE_LOOKS: u64 = 5;
+const PATIENCE_ROUNDS: u64 = 5;
 
 impl World {
     /// Somebody else is to write some of the partitions, whether the old one is there or not.
@@ -109,8 +109,8 @@ impl World {
 
     /// The node that the newest file names should serve. If no node serves for long, the operator
     /// tries another one, and in the end one by force.
-    pub(super) fn look(&mut self) -> Step {
-        self.after(LOOK_US, Event::Look);
+    pub(super) fn operate(&mut self) -> Step {
+        self.after(OPERATE_US, Event::Operate);
         self.judge_stops()?;
         if !self.is_made {
             let primary = |world: &World, partition: u16| {
@@ -164,21 +164,21 @@ impl World {
             self.promote_incomplete();
         }
         if self.deciders.is_some() {
-            return self.look_at_deciders();
+            return self.check_deciders();
         }
         for partition in self.partitions.clone() {
             let number = self.plan.partitions[usize::from(partition)].primary;
             let primary = usize::from(number) - 1;
-            let looks = self.idle_looks.entry(partition).or_default();
-            *looks += 1;
-            let looks = *looks;
+            let rounds = self.idle_rounds.entry(partition).or_default();
+            *rounds += 1;
+            let rounds = *rounds;
             let is_handed_over = self.plan.partitions[usize::from(partition)].is_handed_over;
             if self.serves(primary, partition) {
-                self.idle_looks.insert(partition, 0);
+                self.idle_rounds.insert(partition, 0);
                 if is_handed_over {
                     self.meet("switched");
                 }
-            } else if looks.is_multiple_of(PATIENCE_LOOKS) && self.phase == Phase::Settle {
+            } else if rounds.is_multiple_of(PATIENCE_ROUNDS) && self.phase == Phase::Settle {
                 // It goes on by itself, and soon.
                 let is_promised = self.is_handover_promised(partition);
                 if is_promised && self.now_us > self.phase_us + HANDOVER_US_MAX {
@@ -188,7 +188,7 @@ impl World {
                     ));
                 }
                 if !is_promised {
-                    self.help(partition, looks / PATIENCE_LOOKS);
+                    self.help(partition, rounds / PATIENCE_ROUNDS);
                 }
             }
         }

@@ -301,7 +301,7 @@ impl World {
     }
 
     /// People look who writes what. They do something only behind all faults, if no node may.
-    pub(super) fn look_at_deciders(&mut self) -> Step {
+    pub(super) fn check_deciders(&mut self) -> Step {
         for partition in self.partitions.clone() {
             let assignment = &self.plan.partitions[usize::from(partition)];
             let (primary, is_handed_over) = (assignment.primary, assignment.is_handed_over);

@@ -129,7 +129,7 @@ impl World {
         item: &ReplyItem<'_>,
     ) -> Step {
         let Asked { number, version } = asked;
-        let told = item.head.version;
+        let seen = item.head.version;
         // Where there may be two pasts, the append may be in none that is left.
         let is_judged = self.oracle.is_one_past(partition)
             && !self.is_incomplete_accepted
@@ -138,10 +138,10 @@ impl World {
             Status::Ok => {
                 self.meet("GET_AT told a version");
                 let list = list_of(item.value).ok_or("a list is no list")?;
-                let is_it = told == version && list.last() == Some(&number);
-                if told > version || is_judged && !is_it {
+                let is_it = seen == version && list.last() == Some(&number);
+                if seen > version || is_judged && !is_it {
                     return Err(format!(
-                        "append {number} is version {version:?}, and {told:?} with {list:?} is told"
+                        "append {number} is version {version:?}, and {seen:?} with {list:?} is told"
                     ));
                 }
                 Ok(())
@@ -151,10 +151,10 @@ impl World {
             )),
             Status::NotKept => {
                 self.meet("GET_AT told that a version is not kept");
-                let is_there = told != Version::default() && told <= version;
+                let is_there = seen != Version::default() && seen <= version;
                 match is_judged && is_there {
                     true => Err(format!(
-                        "append {number} is version {version:?}, and not kept, but {told:?} is"
+                        "append {number} is version {version:?}, and not kept, but {seen:?} is"
                     )),
                     false => Ok(()),
                 }

@@ -76,7 +76,7 @@ struct Meter {
     /// Its rushes.
     rushes: Vec<usize>,
     /// Each change that was answered OK: its version, and how many changes there were with it.
-    told: Vec<(Version, u64)>,
+    answered: Vec<(Version, u64)>,
 }
 
 /// Equal items of one batch.
@@ -244,7 +244,7 @@ impl Rushes {
             partition,
             form,
             rushes: Vec::new(),
-            told: Vec::new(),
+            answered: Vec::new(),
         });
         number
     }
@@ -288,11 +288,11 @@ impl Rushes {
         item: &ReplyItem<'_>,
         is_judged: bool,
     ) -> Result<(), String> {
-        let told = match asked {
+        let answered = match asked {
             RushItem::Read { meter } => self.read(meter, item),
             RushItem::Change { rush } => self.changed(rush, item),
         };
-        told.or_else(|wrong| match is_judged {
+        answered.or_else(|wrong| match is_judged {
             true => Err(format!("{wrong}: {asked:?} is told {item:?}")),
             false => Ok(()),
         })
@@ -329,8 +329,8 @@ impl Rushes {
         let (done, unknown, place) = (rush.done, rush.unknown, rush.place);
         let (at, level, is_first) = (rush.meter, rush.level, rush.done == 1);
         let meter = &mut self.meters[at];
-        let (all, cell) = meter.told_by(place, item)?;
-        meter.told.push((version, all));
+        let (all, cell) = meter.counts_in(place, item)?;
+        meter.answered.push((version, all));
         let is_decimal = matches!(meter.form, Form::Decimal { .. });
         let is_certain = self.has_one_past(self.meters[at].partition);
         if is_first {
@@ -362,7 +362,7 @@ impl Rushes {
         has_all_disks: bool,
     ) -> Result<(), String> {
         let lost = self.lost_cells(found)?;
-        let is_told = keeps != Kept::Some && has_all_disks;
+        let is_numbered = keeps != Kept::Some && has_all_disks;
         for (number, meter) in self.meters.iter().enumerate() {
             let name = String::from_utf8_lossy(&meter.key);
             let value = last.get(&meter.key).cloned().flatten();
@@ -394,7 +394,7 @@ impl Rushes {
                 let in_lostfound = lost.get(&(number, place)).copied().unwrap_or_default();
                 if in_lostfound >= rush.done {
                     *self.met.entry("rush lost and kept").or_default() += 1;
-                } else if is_told {
+                } else if is_numbered {
                     return Err(format!(
                         "{name} counts {cell} and a lostfound {in_lostfound} of rush {at}: {rush:?}"
                     ));
@@ -485,7 +485,7 @@ impl Meter {
 
     /// What an item of the rush at this place is told: all changes of the key, and those of the
     /// rush.
-    fn told_by(&self, place: usize, item: &ReplyItem<'_>) -> Result<(u64, u64), String> {
+    fn counts_in(&self, place: usize, item: &ReplyItem<'_>) -> Result<(u64, u64), String> {
         match self.form {
             Form::Stock { units, .. } => {
                 let fields = [0, 1, 2].map(|number| item.field(number));
@@ -555,9 +555,9 @@ impl Meter {
     /// In one past each change has a version of its own, so versions rise at least as fast as the
     /// number of changes.
     fn judge_versions(&self) -> Result<(), String> {
-        let mut told = self.told.clone();
-        told.sort_unstable();
-        for pair in told.windows(2) {
+        let mut answered = self.answered.clone();
+        answered.sort_unstable();
+        for pair in answered.windows(2) {
             let [(version, all), (next, next_all)] = pair else {
                 continue;
             };
@@ -591,7 +591,7 @@ mod tests {
                 falls: false,
             },
             rushes: vec![0],
-            told: Vec::new(),
+            answered: Vec::new(),
         });
         rushes.rushes.push(Rush {
             meter: 0,
@@ -606,13 +606,18 @@ mod tests {
         rushes
     }
 
-    fn answer(rushes: &mut Rushes, status: Status, sequence: u64, told: i64) -> Result<(), String> {
+    fn answer(
+        rushes: &mut Rushes,
+        status: Status,
+        sequence: u64,
+        shown: i64,
+    ) -> Result<(), String> {
         let version = Version { epoch: 1, sequence };
         let item = ReplyItem {
             head: ReplyHead::new(status, 0, AckLevel::Disk, version),
             expiry: None,
             standing: None,
-            value: &told.to_le_bytes(),
+            value: &shown.to_le_bytes(),
         };
         rushes.answer(RushItem::Change { rush: 0 }, &item, true)
     }
@@ -623,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_of_a_rush_is_there_no_more_and_no_less() {
+    fn what_was_answered_of_a_rush_is_there_no_more_and_no_less() {
         let mut rushes = one_rush();
         answer(&mut rushes, Status::Ok, 5, 1).expect("the first");
         answer(&mut rushes, Status::Ok, 6, 2).expect("the second");
@@ -658,7 +663,7 @@ mod tests {
         let mut rushes = one_rush();
         answer(&mut rushes, Status::Ok, 5, 1).expect("the first");
         // Another change stands between them and has no version.
-        rushes.meters[0].told.push((
+        rushes.meters[0].answered.push((
             Version {
                 epoch: 1,
                 sequence: 6,

@@ -222,13 +222,13 @@ impl Network for CoreShell<'_> {
         self.close_all(sessions);
     }
 
-    fn look(&mut self, sessions: &mut Vec<SessionId>) {
+    fn probe_peers(&mut self, sessions: &mut Vec<SessionId>) {
         let now = self.world.now_of(self.end.node);
         let core = self.core();
         for session in sessions.drain(..) {
             // The peer has what its link has taken.
-            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
-            core.shard.step(now, told, &mut core.outbox);
+            let event = ShardEvent::Unacknowledged { session, bytes: 0 };
+            core.shard.step(now, event, &mut core.outbox);
         }
         let mut overdue = std::mem::take(&mut core.outbox.close);
         self.close_all(&mut overdue);
@@ -256,9 +256,9 @@ impl Network for CoreShell<'_> {
         assert!(audited.is_empty(), "nobody reads an audit log here");
     }
 
-    fn report_links(&mut self, told: &mut Vec<String>) {
-        for told in told.drain(..) {
-            self.world.told_of_link(self.end, &told);
+    fn report_links(&mut self, notices: &mut Vec<String>) {
+        for line in notices.drain(..) {
+            self.world.report_link(self.end, &line);
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Fate {
     pub(super) lands_us: Option<u64>,
     /// When its author has an outcome, and whether it is told what became of the swap.
     pub(super) ends_us: u64,
-    pub(super) is_told: bool,
+    pub(super) is_answered: bool,
     /// For the table of what was met.
     pub(super) name: &'static str,
 }
@@ -86,7 +86,7 @@ impl PlanStore {
         let unknown = |name, lands_us| Fate {
             lands_us,
             ends_us: now_us + CALL_US_MAX,
-            is_told: false,
+            is_answered: false,
             name,
         };
         if !self.is_reached(now_us, node) {
@@ -102,7 +102,7 @@ impl PlanStore {
             _ => Fate {
                 lands_us: Some(there_us),
                 ends_us: there_us + random.within(500, 30_000),
-                is_told: true,
+                is_answered: true,
                 name: "swap told",
             },
         }
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn a_store_out_of_reach_takes_no_swap_and_tells_nothing() {
+    fn a_store_out_of_reach_takes_no_swap_and_answers_nothing() {
         let mut store = PlanStore::new(document(1));
         store.leaves(1, 500);
         let random = &mut Random::new(1, 1);
         for _ in 0..50 {
             let fate = store.fate(499, 1, random);
-            assert_eq!((fate.lands_us, fate.is_told), (None, false));
+            assert_eq!((fate.lands_us, fate.is_answered), (None, false));
         }
         assert!(store.is_reached(499, 0) && store.is_reached(500, 1));
         store.goes_down(900);

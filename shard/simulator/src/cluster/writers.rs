@@ -112,7 +112,7 @@ impl World {
         came_us: u64,
     ) -> Step {
         let partition = operation.partition;
-        if !tells(item) {
+        if !shows_writer(item) {
             return Ok(());
         }
         if self.has_another_begun(node, partition, came_us) {
@@ -150,14 +150,14 @@ impl World {
 }
 
 /// Whether an answer tells what the writer of a partition has, or has done.
-fn tells(item: &ReplyItem<'_>) -> bool {
+fn shows_writer(item: &ReplyItem<'_>) -> bool {
     let status = item.head.status;
     let is_of_writer = item.standing.is_none_or(|standing| standing.age_us == 0);
-    let tells = [
+    let statuses = [
         Status::Ok,
         Status::NotFound,
         Status::VersionMismatch,
         Status::GuardFailed,
     ];
-    is_of_writer && tells.contains(&status)
+    is_of_writer && statuses.contains(&status)
 }

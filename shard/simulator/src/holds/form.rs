@@ -51,7 +51,7 @@ pub(super) enum Act {
     /// The keys of the lot are made, if they are not there.
     Open,
     /// Stock, buyers and cells are told as they are at one moment.
-    Look,
+    Survey,
     /// The key of a hold is read.
     Read,
     /// Units are added.
@@ -97,7 +97,7 @@ impl Act {
 
     /// Whether it changes nothing.
     pub(super) fn is_read(self) -> bool {
-        matches!(self, Act::Look | Act::Read)
+        matches!(self, Act::Survey | Act::Read)
     }
 }
 
@@ -188,7 +188,7 @@ impl Keys {
 
     fn apply(&self, act: Act, of: Subject) -> Apply {
         match act {
-            Act::Open | Act::Look | Act::Restock => self.apply_to_lot(act, of),
+            Act::Open | Act::Survey | Act::Restock => self.apply_to_lot(act, of),
             _ => self.apply_to_order(act, of),
         }
     }
@@ -206,16 +206,16 @@ impl Keys {
                     apply.start(buyer, &[0; 8]);
                 }
             }
-            Act::Look => {
+            Act::Survey => {
                 for at in [AVAILABLE, HELD, SOLD, ALL] {
-                    apply.then(stock.u64(at).told());
+                    apply.then(stock.u64(at).returned());
                 }
                 for buyer in 0..BUYERS {
                     let buyer = apply.key(&self.buyer(buyer));
-                    apply.then(buyer.u64(0).told());
+                    apply.then(buyer.u64(0).returned());
                 }
                 for at in 0..CELLS {
-                    apply.then(cell_of(book, at).told());
+                    apply.then(cell_of(book, at).returned());
                 }
             }
             _ => {
@@ -256,7 +256,7 @@ impl Keys {
                 apply.put(seat, &hold(of.units, of.cell as u64, 0, of.cell));
                 expires(&mut apply, seat, until);
                 apply.on_expire(seat, |effects| end.gives_back(effects, EXPIRED, true));
-                apply.then(stock.u64(AVAILABLE).told());
+                apply.then(stock.u64(AVAILABLE).returned());
             }
             Act::Confirm => {
                 apply.then(is_it);
@@ -314,8 +314,8 @@ struct End {
 
 impl End {
     /// Gives units back: as many as the hold tells, or as the order has.
-    fn gives_back(&self, apply: &mut Apply, how: u8, is_told: bool) {
-        let units = match is_told {
+    fn gives_back(&self, apply: &mut Apply, how: u8, is_returned: bool) {
+        let units = match is_returned {
             true => Operand::from(self.seat.u64(UNITS)),
             false => Operand::from(self.units),
         };
@@ -385,7 +385,7 @@ pub(super) struct LotShown {
 
 impl LotShown {
     /// As the answer to a look tells it.
-    pub(super) fn told(item: &ReplyItem<'_>) -> Option<Self> {
+    pub(super) fn read(item: &ReplyItem<'_>) -> Option<Self> {
         if item.value.len() != 8 * (NUMBERS + BUYERS + CELLS) {
             return None;
         }

@@ -15,7 +15,7 @@ use super::{Holds, Lot, Outcome};
 
 /// Who saw a lot.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct Observation {
     /// What was known then must be seen. Nothing must be, with `None`.
     at: Option<usize>,
     /// What expired by then has been given back.
@@ -72,12 +72,12 @@ impl Holds {
         }
         judged.map_err(|wrong| {
             // A refusal is a text.
-            let told = match status {
+            let refusal = match status {
                 Status::Ok => "",
                 _ => str::from_utf8(item.value).unwrap_or_default(),
             };
             let (what, head) = (self.describe(number), item.head);
-            format!("{what} was answered {head:?} ({told:?}): {wrong}")
+            format!("{what} was answered {head:?} ({refusal:?}): {wrong}")
         })
     }
 
@@ -109,18 +109,18 @@ impl Holds {
         let (act, lot) = (self.deals[deal].act, self.deals[deal].lot);
         let latest_ms = self.tries[number].answered_ms;
         match act {
-            Act::Look => {
+            Act::Survey => {
                 self.meet("lot shown");
-                let shown = LotShown::told(item).ok_or("it tells no lot")?;
+                let shown = LotShown::read(item).ok_or("it tells no lot")?;
                 let it = &self.tries[number];
-                let look = Look {
+                let observation = Observation {
                     at: is_kept.then_some(it.at),
                     late_ms: it.late_ms.filter(|_| is_kept),
                     level,
                     is_last: it.is_last,
                 };
-                self.lots[lot].is_cleared |= look.is_last;
-                return self.judge_lot(lot, &shown, look);
+                self.lots[lot].is_cleared |= observation.is_last;
+                return self.judge_lot(lot, &shown, observation);
             }
             Act::Read => {
                 self.meet("hold shown");
@@ -215,7 +215,7 @@ impl Holds {
             }
             Act::Clear if status == Status::NotFound => Ok(()),
             Act::Read | Act::Overwrite | Act::Clear => Err("it needs nothing".into()),
-            Act::Look | Act::Restock | Act::Buy(_) if status == Status::NotFound => {
+            Act::Survey | Act::Restock | Act::Buy(_) if status == Status::NotFound => {
                 let is_open = self.lots[lot].opened_at.is_some_and(|from| from <= at);
                 if is_open && is_kept && !excuses.is_cluster {
                     return Err("its keys were there".into());
@@ -223,7 +223,7 @@ impl Holds {
                 self.lots[lot].opened_at = None;
                 Ok(())
             }
-            Act::Look | Act::Restock => Err("it guards nothing".into()),
+            Act::Survey | Act::Restock => Err("it guards nothing".into()),
             Act::Buy(_) | Act::Release { .. } => Ok(()),
             Act::Confirm
             | Act::Cancel
@@ -251,14 +251,14 @@ impl Holds {
     /// The key of a hold was read.
     fn shown(&mut self, number: usize, item: &ReplyItem<'_>, is_kept: bool) -> Result<(), String> {
         let shown = HoldShown::read(item.value).ok_or("it is no hold")?;
-        let told = item.expiry.ok_or("its expiry is not told")?;
+        let expiry = item.expiry.ok_or("its expiry is not told")?;
         // A lifetime counts from the next whole millisecond, a number that is NOW is of the last.
-        if !(shown.until_ms..=shown.until_ms + 1).contains(&told.expiry_ms) {
-            return Err(format!("it is to expire at {}: {told:?}", shown.until_ms));
+        if !(shown.until_ms..=shown.until_ms + 1).contains(&expiry.expiry_ms) {
+            return Err(format!("it is to expire at {}: {expiry:?}", shown.until_ms));
         }
         // The time beside an expiry is rounded up.
-        if told.expiry_ms != 0 && told.expiry_ms < told.time_ms {
-            return Err(format!("it has expired: {told:?}"));
+        if expiry.expiry_ms != 0 && expiry.expiry_ms < expiry.time_ms {
+            return Err(format!("it has expired: {expiry:?}"));
         }
         let it = &self.tries[number];
         let (lot, seat) = (self.deals[it.deal].lot, self.deals[it.deal].of.seat);
@@ -309,7 +309,12 @@ impl Holds {
     }
 
     /// Holds what a lot shows at one moment against what was asked and told.
-    fn judge_lot(&mut self, lot: usize, shown: &LotShown, look: Look) -> Result<(), String> {
+    fn judge_lot(
+        &mut self,
+        lot: usize,
+        shown: &LotShown,
+        observation: Observation,
+    ) -> Result<(), String> {
         let keys = &self.lots[lot].keys;
         let (mut all, mut held, mut sold) = (keys.units, 0, 0);
         let mut buyers = [0; BUYERS];
@@ -328,7 +333,9 @@ impl Holds {
                     return Err(format!("units were added {count} times by order {order}"));
                 }
                 all += of.units * u64::from(count);
-                let is_known = look.at.and_then(|at| self.orders[order].is_known_at(at));
+                let is_known = observation
+                    .at
+                    .and_then(|at| self.orders[order].is_known_at(at));
                 if count == 0 && is_known == Some(Stage::Held) {
                     return Err(format!("units that order {order} has added are not there"));
                 }
@@ -338,7 +345,7 @@ impl Holds {
                 let count = shown.cells[cell];
                 format!("cell {cell} is {count:#x}: {}", self.describe_order(order))
             })?;
-            self.judge_stage(order, stage, look)
+            self.judge_stage(order, stage, observation)
                 .map_err(|wrong| format!("{wrong}: {stage:?}, {}", self.describe_order(order)))?;
             match stage {
                 Stage::Held => held += of.units,
@@ -360,7 +367,7 @@ impl Holds {
         if *shown != wanted {
             return Err(format!("its cells tell {wanted:?}, and it shows {shown:?}"));
         }
-        if look.is_last && held > 0 && !self.may_fail {
+        if observation.is_last && held > 0 && !self.may_fail {
             let held = orders.iter().filter(|&&order| self.orders[order].is_held());
             let held: Vec<_> = held.map(|&order| self.describe_order(order)).collect();
             return Err(format!("units are held for ever: {}", held.join("; ")));
@@ -368,7 +375,12 @@ impl Holds {
         Ok(())
     }
 
-    fn judge_stage(&mut self, order: usize, stage: Stage, look: Look) -> Result<(), String> {
+    fn judge_stage(
+        &mut self,
+        order: usize,
+        stage: Stage,
+        observation: Observation,
+    ) -> Result<(), String> {
         let is_asked = match stage {
             Stage::Nothing => true,
             Stage::Held | Stage::Expired => self.may_be(order, |act| matches!(act, Act::Buy(_))),
@@ -380,7 +392,9 @@ impl Holds {
         if !is_asked {
             return Err("nobody asked for it".into());
         }
-        let known = look.at.and_then(|at| self.orders[order].is_known_at(at));
+        let known = observation
+            .at
+            .and_then(|at| self.orders[order].is_known_at(at));
         let is_behind = match known {
             None | Some(Stage::Nothing) => true,
             Some(Stage::Held) => stage != Stage::Nothing,
@@ -401,15 +415,17 @@ impl Holds {
         }
         let expires_ms = self.life(order).1.max(self.made_late_until_ms(order));
         if stage == Stage::Held
-            && look.late_ms.is_some_and(|late_ms| expires_ms <= late_ms)
+            && observation
+                .late_ms
+                .is_some_and(|late_ms| expires_ms <= late_ms)
             && !self.may_be_disarmed(order)
         {
             return Err(format!("its effects of {expires_ms} have not run"));
         }
         match stage {
             Stage::Nothing => Ok(()),
-            _ if look.at.is_none() => Ok(()),
-            _ => self.know(order, stage, look.level),
+            _ if observation.at.is_none() => Ok(()),
+            _ => self.know(order, stage, observation.level),
         }
     }
 
@@ -450,13 +466,13 @@ impl Holds {
             let shown = LotShown::of_values(stock, book, &buyers)
                 .filter(|_| buyers.len() == BUYERS)
                 .ok_or_else(|| format!("keys of {tag} hold something else"))?;
-            let look = Look {
+            let observation = Observation {
                 at: Some(usize::MAX),
                 late_ms: Some(u64::MAX),
                 level: AckLevel::Disk,
                 is_last: false,
             };
-            let judged = self.judge_lot(lot, &shown, look);
+            let judged = self.judge_lot(lot, &shown, observation);
             judged.map_err(|wrong| format!("{tag} in the end: {wrong}"))?;
         }
         Ok(())

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use penstock_net::level::AckLevel;
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_REPLAYED, ReplyHead, ReplyItem};
+use penstock_net::reply::{ITEM_FLAG_REPLAYED, KeyExpiry, ReplyHead, ReplyItem};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
@@ -123,15 +123,15 @@ impl History {
     }
 
     fn answered(&mut self, number: usize, status: Status) -> Result<(), String> {
-        self.told(number, status, &[], None)
+        self.answered_with(number, status, &[], None)
     }
 
-    fn told(
+    fn answered_with(
         &mut self,
         number: usize,
         status: Status,
         value: &[u8],
-        expiry: Option<ExpiryTold>,
+        expiry: Option<KeyExpiry>,
     ) -> Result<(), String> {
         let head = ReplyHead::new(status, 0, AckLevel::Disk, Version::default());
         let item = ReplyItem {
@@ -150,24 +150,24 @@ impl History {
     }
 
     /// Sends a look that is answered with this lot.
-    fn looks(&mut self, lot: &LotShown) -> Result<(), String> {
-        let number = self.send(Act::Look);
+    fn surveys(&mut self, lot: &LotShown) -> Result<(), String> {
+        let number = self.send(Act::Survey);
         let numbers = [lot.available, lot.held, lot.sold, lot.all];
         let cells = lot.cells.map(u64::from);
         let all = numbers.iter().chain(&lot.buyers).chain(&cells);
         let value: Vec<u8> = all.flat_map(|number| number.to_le_bytes()).collect();
-        self.told(number, Status::Ok, &value, None)
+        self.answered_with(number, Status::Ok, &value, None)
     }
 
     /// Reads the key of a hold, which shows the units and the cell of an order.
     fn reads(&mut self, (units, cell): (u64, u64), until_ms: u64) -> Result<(), String> {
         let number = self.send(Act::Read);
         let value = [units, cell, until_ms, 0].map(u64::to_le_bytes).concat();
-        let expiry = ExpiryTold {
+        let expiry = KeyExpiry {
             expiry_ms: EXPIRY_MS,
             time_ms: self.time_ms,
         };
-        self.told(number, Status::Ok, &value, Some(expiry))
+        self.answered_with(number, Status::Ok, &value, Some(expiry))
     }
 }
 
@@ -195,21 +195,21 @@ fn refuses(judged: Result<(), String>, wrong: &str) {
 #[test]
 fn a_life_of_each_kind_is_taken() {
     let mut history = History::new();
-    history.looks(&FULL).expect("nothing was asked");
+    history.surveys(&FULL).expect("nothing was asked");
     for (act, lot) in [
         (Act::Confirm, SOLD),
         (Act::Cancel, back(CANCELLED)),
         (Act::Touch, HELD),
     ] {
         let mut history = History::of_hold();
-        history.looks(&HELD).expect("it is held");
+        history.surveys(&HELD).expect("it is held");
         history.reads((2, 0), EXPIRY_MS).expect("it is there");
         history.does(act).expect("it is held");
-        history.looks(&lot).expect("it is so now");
+        history.surveys(&lot).expect("it is so now");
     }
     let mut history = History::of_hold();
     history.at(EXPIRY_MS);
-    history.looks(&back(EXPIRED)).expect("its time has come");
+    history.surveys(&back(EXPIRED)).expect("its time has come");
 }
 
 #[test]
@@ -225,20 +225,20 @@ fn a_sum_that_is_off_by_one_is_refused() {
     for change in wrong {
         let mut lot = HELD;
         change(&mut lot);
-        refuses(History::of_hold().looks(&lot), "its cells tell");
+        refuses(History::of_hold().surveys(&lot), "its cells tell");
     }
-    History::of_hold().looks(&HELD).expect("it adds up");
+    History::of_hold().surveys(&HELD).expect("it adds up");
 }
 
 #[test]
 fn an_order_that_ends_twice_is_refused() {
     let mut history = History::of_hold();
     let both = with_cell(FULL, BOUGHT | CONFIRMED | CANCELLED);
-    refuses(history.looks(&both), "cell 0 is 0x15");
+    refuses(history.surveys(&both), "cell 0 is 0x15");
     let mut history = History::of_hold();
     history.at(EXPIRY_MS);
     let twice = with_cell(FULL, BOUGHT + 2 * EXPIRED);
-    refuses(history.looks(&twice), "cell 0 is 0x81");
+    refuses(history.surveys(&twice), "cell 0 is 0x81");
 
     // One behind the other, and side by side.
     let mut history = History::of_hold();
@@ -255,9 +255,9 @@ fn an_order_that_ends_twice_is_refused() {
 fn units_that_come_back_before_their_time_are_refused() {
     let mut history = History::of_hold();
     history.at(EXPIRY_MS - 1);
-    refuses(history.looks(&back(EXPIRED)), "it expires at 1001000");
+    refuses(history.surveys(&back(EXPIRED)), "it expires at 1001000");
     history.at(EXPIRY_MS);
-    history.looks(&back(EXPIRED)).expect("its time has come");
+    history.surveys(&back(EXPIRED)).expect("its time has come");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn units_that_do_not_come_back_in_time_are_refused() {
         let mut history = History::of_hold();
         history.holds.set_prompt(is_prompt);
         history.at(EXPIRY_MS + late_ms);
-        let judged = history.looks(&HELD);
+        let judged = history.surveys(&HELD);
         match is_refused {
             true => refuses(judged, "its effects of 1001000 have not run"),
             false => judged.expect("nobody is that late"),
@@ -288,7 +288,7 @@ fn a_hold_that_is_made_behind_its_time_is_late_from_then_on() {
         history.does(buy()).expect("there are units");
         history.holds.set_prompt(true);
         history.at(made_ms + late_ms);
-        let judged = history.looks(&HELD);
+        let judged = history.surveys(&HELD);
         match is_refused {
             true => refuses(judged, "its effects of"),
             false => judged.expect("they run in the next turn"),
@@ -302,38 +302,41 @@ fn a_hold_that_was_disarmed_does_not_expire_and_is_not_late() {
     history.does(Act::Persist(false)).expect("it is held");
     history.holds.set_prompt(true);
     history.at(EXPIRY_MS + LATE_MS_MAX);
-    history.looks(&HELD).expect("it is held for ever");
-    refuses(history.looks(&back(EXPIRED)), "it was disarmed");
+    history.surveys(&HELD).expect("it is held for ever");
+    refuses(history.surveys(&back(EXPIRED)), "it was disarmed");
 }
 
 #[test]
 fn an_order_that_is_lost_is_refused() {
-    refuses(History::of_hold().looks(&FULL), "it was Some(Held) before");
+    refuses(
+        History::of_hold().surveys(&FULL),
+        "it was Some(Held) before",
+    );
     let mut history = History::of_hold();
     history.does(Act::Confirm).expect("it is held");
-    refuses(history.looks(&HELD), "it was Some(Confirmed) before");
+    refuses(history.surveys(&HELD), "it was Some(Confirmed) before");
 
     // What was answered below what is kept may be gone.
     let mut history = History::of_hold();
     let partition = history.holds.partition(0);
     history.holds.keeps_from(partition, Some(AckLevel::Replica));
-    history.looks(&FULL).expect("it may be lost");
+    history.surveys(&FULL).expect("it may be lost");
 }
 
 #[test]
 fn an_order_that_nobody_made_is_refused() {
     let mut history = History::new();
-    refuses(history.looks(&HELD), "nobody has cell 0");
+    refuses(history.surveys(&HELD), "nobody has cell 0");
     history.orders(false);
     let number = history.send(buy());
     let denied = history.answered(number, Status::GuardFailed);
     denied.expect("there may be no units");
-    refuses(history.looks(&HELD), "nobody asked for it");
+    refuses(history.surveys(&HELD), "nobody asked for it");
 
     // Without an answer it may have been made.
     let number = history.send(buy());
     history.holds.lost(number, 0);
-    history.looks(&HELD).expect("it may have been made");
+    history.surveys(&HELD).expect("it may have been made");
 }
 
 #[test]
@@ -350,9 +353,9 @@ fn units_that_are_added_twice_or_lost_are_refused() {
     let mut history = History::new();
     history.orders(true);
     history.does(Act::Restock).expect("it needs nothing");
-    history.looks(&added(1)).expect("it adds up");
-    refuses(history.looks(&added(2)), "units were added 2 times");
-    refuses(history.looks(&added(0)), "are not there");
+    history.surveys(&added(1)).expect("it adds up");
+    refuses(history.surveys(&added(2)), "units were added 2 times");
+    refuses(history.surveys(&added(0)), "are not there");
 }
 
 #[test]
@@ -375,7 +378,7 @@ fn a_hold_that_has_expired_is_neither_used_nor_shown() {
 fn a_hold_that_is_gone_before_its_time_is_refused() {
     for act in [Act::Read, Act::Touch] {
         let mut history = History::of_hold();
-        history.looks(&HELD).expect("it is held");
+        history.surveys(&HELD).expect("it is held");
         history.at(EXPIRY_MS - 1);
         let number = history.send(act);
         let judged = history.answered(number, Status::NotFound);
@@ -419,12 +422,12 @@ fn in_the_end_nothing_is_held_and_every_lot_was_seen() {
     let mut history = History::of_hold();
     history.holds.last_step = 2;
     refuses(history.holds.finish(), "was not seen in the end");
-    refuses(history.looks(&HELD), "units are held for ever");
+    refuses(history.surveys(&HELD), "units are held for ever");
 
     let mut history = History::of_hold();
     history.at(EXPIRY_MS);
     history.holds.last_step = 2;
-    history.looks(&back(EXPIRED)).expect("nothing is held");
+    history.surveys(&back(EXPIRED)).expect("nothing is held");
     history.holds.finish().expect("it was seen");
 }
 

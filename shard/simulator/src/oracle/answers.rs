@@ -173,7 +173,7 @@ impl Oracle {
                 Operation::SetTooLarge
                     | Operation::TakeOrMake
                     | Operation::TakeAndFail
-                    | Operation::LookOrMake
+                    | Operation::CheckOrMake
             );
         let since = self
             .value_limits
@@ -185,16 +185,16 @@ impl Oracle {
     /// Whether the time that was told lies between sending and answer; it is rounded up.
     fn judge_time(&self, number: usize, item: &ReplyItem<'_>) -> Result<(), Violation> {
         let record = &self.records[number];
-        let asks = record.plan.operation == Operation::Tell;
+        let asks = record.plan.operation == Operation::GetExpiry;
         match item.expiry {
-            Some(told) if !asks || item.head.status != Status::Ok => Err(format!(
-                "operation {number} {:?} was told {told:?} and did not ask",
+            Some(expiry) if !asks || item.head.status != Status::Ok => Err(format!(
+                "operation {number} {:?} was told {expiry:?} and did not ask",
                 record.plan.operation
             )),
-            Some(told) if !(record.issued_ms..=self.time_ms + 1).contains(&told.time_ms) => {
+            Some(expiry) if !(record.issued_ms..=self.time_ms + 1).contains(&expiry.time_ms) => {
                 Err(format!(
                     "operation {number} was told time {} between {} and {}",
-                    told.time_ms, record.issued_ms, self.time_ms
+                    expiry.time_ms, record.issued_ms, self.time_ms
                 ))
             }
             None if asks && item.head.status == Status::Ok => {
@@ -243,7 +243,7 @@ impl Oracle {
         plan: &Plan,
         status: Status,
     ) -> Result<(), Violation> {
-        if status == Status::Ok && plan.operation != Operation::Look {
+        if status == Status::Ok && plan.operation != Operation::Check {
             return Err(format!(
                 "operation {number} {:?} succeeded without a version",
                 plan.operation
@@ -384,7 +384,7 @@ impl Oracle {
                 was: None,
                 third: None,
                 is_deletion,
-                told_ms: None,
+                shown_expiry_ms: None,
                 is_doubtful: false,
             };
             self.enter(key, version, entry, is_durable)?;
@@ -414,7 +414,7 @@ impl Oracle {
             was: None,
             third: None,
             is_deletion: false,
-            told_ms: None,
+            shown_expiry_ms: None,
             is_doubtful: false,
         };
         self.enter(other, version, entry, is_durable)
@@ -438,7 +438,7 @@ impl Oracle {
         }
         // Whether it made the key is told by nothing but a version that nobody else has.
         let place = (partition_of(self.keys[plan.key].slot), version);
-        if plan.operation == Operation::LookOrMake && !self.by_version.contains_key(&place) {
+        if plan.operation == Operation::CheckOrMake && !self.by_version.contains_key(&place) {
             self.keys[plan.key].unknown.push(number);
         }
         if let Some(entry) = self.keys[plan.key].entries.get(&version)
@@ -460,7 +460,7 @@ impl Oracle {
                 item.head.status.name()
             ));
         }
-        let is_read = matches!(plan.operation, Operation::Get | Operation::Tell)
+        let is_read = matches!(plan.operation, Operation::Get | Operation::GetExpiry)
             && item.head.status == Status::Ok;
         if is_read || is_shown {
             let (writer, stock) = self
@@ -478,7 +478,7 @@ impl Oracle {
                     .then(|| item.field(2))
                     .flatten(),
                 is_deletion: false,
-                told_ms: item.expiry.map(|told| told.expiry_ms),
+                shown_expiry_ms: item.expiry.map(|expiry| expiry.expiry_ms),
                 is_doubtful: false,
             };
             self.enter(plan.key, version, entry, is_durable)?;

@@ -60,7 +60,7 @@ pub enum Act {
     /// It is deleted.
     Delete,
     /// It is read.
-    Look,
+    Read,
     /// It becomes so many bytes, which nobody ever sees.
     Fill(usize),
 }
@@ -116,7 +116,7 @@ impl Plan {
     /// Whether no value that somebody sees at a key is its own.
     pub(super) fn leaves_no_value(&self, key: usize) -> bool {
         let act = self.part(key).map(|part| part.act);
-        matches!(act, Some(Act::Look | Act::Delete | Act::Fill(_)))
+        matches!(act, Some(Act::Read | Act::Delete | Act::Fill(_)))
     }
 
     /// Whether it may make a key that is not there.
@@ -159,7 +159,7 @@ impl Plan {
 
 /// A number that an answer tells.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct ReturnedNumber {
     part: usize,
     offset: u32,
     number: u64,
@@ -190,7 +190,7 @@ impl Oracle {
             self.add_part(&mut apply, plan, number, (part, key, keys[0]));
             let is_written = !matches!(
                 part.act,
-                Act::Look | Act::Delete | Act::Fill(_) | Act::Put(_) | Act::PutAbsent(_)
+                Act::Read | Act::Delete | Act::Fill(_) | Act::Put(_) | Act::PutAbsent(_)
             );
             if is_written {
                 apply.then(key.u64(WRITER).set(name));
@@ -222,7 +222,7 @@ impl Oracle {
         let units = key.u64(UNITS);
         match part.act {
             Act::Take(taken) => {
-                apply.then(units.told());
+                apply.then(units.returned());
                 // Without the guard the range of the field is one.
                 if plan.guard != Guard::Never {
                     apply.then(units.at_least(taken).or_else(TOO_FEW));
@@ -230,7 +230,7 @@ impl Oracle {
                 apply.then(units.decrease(taken).or_else(TOO_FEW));
             }
             Act::Give(given) => {
-                apply.then(units.told());
+                apply.then(units.returned());
                 apply.then(match number % 2 {
                     0 => units.increase(given),
                     _ => units.changes(penstock_net::apply::Arithmetic::AddSaturating, given),
@@ -239,14 +239,14 @@ impl Oracle {
             Act::Drain(most) => {
                 use penstock_net::apply::Arithmetic as A;
                 let moved = key.u64(THIRD);
-                apply.then(units.told());
+                apply.then(units.returned());
                 apply.then(moved.set(units));
                 apply.then(moved.changes(A::Min, most));
                 apply.then(moved.changes(A::Max, 0_u64));
                 apply.then(units.changes(A::SubSaturating, moved));
             }
             Act::Receive => {
-                apply.then(units.told());
+                apply.then(units.returned());
                 apply.then(units.increase(first.u64(THIRD)));
             }
             Act::Put(stock) => {
@@ -258,27 +258,27 @@ impl Oracle {
             }
             Act::Start(given) => {
                 apply.start(key, &counter(RunPlan::made_stock(name), name));
-                apply.then(units.told());
+                apply.then(units.returned());
                 apply.then(units.increase(given));
             }
             Act::Limit(most) => {
                 let times = key.u32(TIMES);
-                apply.then(units.told());
+                apply.then(units.returned());
                 apply.then(times.increase(1_u64));
                 apply.then(times.at_most(most).or_else(TOO_OFTEN));
             }
             Act::Rate(rate) => {
-                apply.then(units.told());
-                apply.then(key.u64(THIRD).told());
+                apply.then(units.returned());
+                apply.then(key.u64(THIRD).returned());
                 apply.then(key.u64(THIRD).take(rate).or_else(TOO_EARLY));
             }
             Act::Delete => {
-                apply.then(units.told());
+                apply.then(units.returned());
                 apply.then(key.delete());
             }
-            Act::Look => {
-                apply.then(units.told());
-                apply.then(key.u64(WRITER).told());
+            Act::Read => {
+                apply.then(units.returned());
+                apply.then(key.u64(WRITER).returned());
             }
             Act::Fill(bytes) => {
                 apply.put(key, &vec![1; bytes]);
@@ -296,9 +296,9 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let about = |wrong: String| format!("operation {number} {:?}: {wrong}", plan.operation);
         match item.head.status {
-            Status::Ok if plan.operation == Operation::Sum => {
-                self.looked(number, plan, item, is_durable).map_err(about)
-            }
+            Status::Ok if plan.operation == Operation::Sum => self
+                .read_jointly(number, plan, item, is_durable)
+                .map_err(about),
             Status::Ok => self.applied(number, plan, item, is_durable).map_err(about),
             _ => {
                 self.judge_no(number, plan, item).map_err(about)?;
@@ -402,9 +402,13 @@ impl Oracle {
     }
 
     /// The numbers that an answer tells, in the order of the instructions.
-    fn told_of(&self, number: usize, item: &ReplyItem<'_>) -> Result<Vec<Told>, Violation> {
+    fn returned_by(
+        &self,
+        number: usize,
+        item: &ReplyItem<'_>,
+    ) -> Result<Vec<ReturnedNumber>, Violation> {
         let apply = self.apply_of(number);
-        let tells =
+        let places =
             apply
                 .instructions()
                 .iter()
@@ -414,23 +418,23 @@ impl Oracle {
                     }
                     _ => None,
                 });
-        let tells: Vec<_> = tells.collect();
-        if item.value.len() != 8 * tells.len() {
+        let places: Vec<_> = places.collect();
+        if item.value.len() != 8 * places.len() {
             return Err(format!(
                 "{} numbers are to be told, and {} bytes are",
-                tells.len(),
+                places.len(),
                 item.value.len()
             ));
         }
-        let told = tells
+        let numbers = places
             .into_iter()
             .enumerate()
-            .map(|(at, (part, offset))| Told {
+            .map(|(at, (part, offset))| ReturnedNumber {
                 part,
                 offset,
                 number: item.field(at).expect("they are as many"),
             });
-        Ok(told.collect())
+        Ok(numbers.collect())
     }
 
     /// All of it took effect.
@@ -461,8 +465,8 @@ impl Oracle {
             let chained = (plan.expected, version);
             self.keys[plan.key].chained.push(chained);
         }
-        let told = self.told_of(number, item)?;
-        let entries = self.entries_of(number, plan, &told)?;
+        let numbers = self.returned_by(number, item)?;
+        let entries = self.entries_of(number, plan, &numbers)?;
         for (place, (part, entry)) in plan.parts.iter().zip(entries).enumerate() {
             let floor = self.records[number].floors[place];
             if version <= floor {
@@ -481,7 +485,7 @@ impl Oracle {
         &self,
         number: usize,
         plan: &Plan,
-        told: &[Told],
+        numbers: &[ReturnedNumber],
     ) -> Result<Vec<Entry>, Violation> {
         let record = &self.records[number];
         let name = record.name;
@@ -489,10 +493,10 @@ impl Oracle {
         let mut entries = Vec::new();
         for (place, part) in plan.parts.iter().enumerate() {
             let of = |offset| {
-                let told = told
+                let numbers = numbers
                     .iter()
                     .filter(move |it| it.part == place && it.offset == offset);
-                told.map(|it| it.number)
+                numbers.map(|it| it.number)
             };
             let was = of(UNITS).next();
             let (had, mut third) = (was.unwrap_or(0), None);
@@ -503,7 +507,7 @@ impl Oracle {
                     drained = had.min(most);
                     third = Some(drained);
                     if !of(THIRD).eq([had, drained, drained]) {
-                        return Err(format!("key {} drained wrongly: {told:?}", part.key));
+                        return Err(format!("key {} drained wrongly: {numbers:?}", part.key));
                     }
                     Some(had - drained)
                 }
@@ -526,7 +530,7 @@ impl Oracle {
                     third = Some(after_us);
                     Some(had)
                 }
-                Act::Delete | Act::Look | Act::Fill(_) => None,
+                Act::Delete | Act::Read | Act::Fill(_) => None,
             };
             let is_written = of(WRITER).next().is_none_or(|writer| writer == name as u64);
             // Of what stays as it is the answer tells once, of all else before and after.
@@ -534,7 +538,7 @@ impl Oracle {
             let is_right = last == after || part.act == Act::Delete;
             if !is_written || !is_right {
                 return Err(format!(
-                    "key {} should have {after:?} units: {told:?}",
+                    "key {} should have {after:?} units: {numbers:?}",
                     part.key
                 ));
             }
@@ -546,7 +550,7 @@ impl Oracle {
                 was,
                 third,
                 is_deletion: part.act == Act::Delete,
-                told_ms: None,
+                shown_expiry_ms: None,
                 is_doubtful: false,
             });
         }
@@ -557,7 +561,7 @@ impl Oracle {
     }
 
     /// Several keys were read at once.
-    fn looked(
+    fn read_jointly(
         &mut self,
         number: usize,
         plan: &Plan,
@@ -565,14 +569,14 @@ impl Oracle {
         is_durable: bool,
     ) -> Result<(), Violation> {
         self.saw(number, plan, item, is_durable)?;
-        let told = self.told_of(number, item)?;
-        let mut look = Vec::new();
-        for (place, (part, pair)) in plan.parts.iter().zip(told.chunks(2)).enumerate() {
+        let numbers = self.returned_by(number, item)?;
+        let mut joint_read = Vec::new();
+        for (place, (part, pair)) in plan.parts.iter().zip(numbers.chunks(2)).enumerate() {
             let mut value = [0; COUNTER_BYTES];
             value[..8].copy_from_slice(&pair[0].number.to_le_bytes());
             value[8..16].copy_from_slice(&pair[1].number.to_le_bytes());
             let (writer, stock) = self.writer_of(part.key, &value)?;
-            look.push((part.key, writer));
+            joint_read.push((part.key, writer));
             let by = &self.records[writer];
             let version = match place {
                 0 => item.head.version,
@@ -593,19 +597,19 @@ impl Oracle {
                 was: None,
                 third: None,
                 is_deletion: false,
-                told_ms: None,
+                shown_expiry_ms: None,
                 is_doubtful: false,
             };
             self.enter(part.key, version, entry, is_durable)?;
         }
-        self.looks.push((number, look));
+        self.joint_reads.push((number, joint_read));
         Ok(())
     }
 
     /// What was seen of several keys at once was there at once.
-    pub(super) fn looks(&self) -> Result<(), Violation> {
-        for (number, look) in &self.looks {
-            let versions: Vec<(usize, Version)> = look
+    pub(super) fn judge_joint_reads(&self) -> Result<(), Violation> {
+        for (number, joint_read) in &self.joint_reads {
+            let versions: Vec<(usize, Version)> = joint_read
                 .iter()
                 .map(|&(key, writer)| (key, &self.records[writer]))
                 .filter(|(_, by)| !by.is_repeated && by.version > Version::default())

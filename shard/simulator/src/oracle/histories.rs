@@ -25,7 +25,7 @@ impl Oracle {
                 self.units(number, key)?;
             }
         }
-        self.looks()
+        self.judge_joint_reads()
     }
 
     /// The versions of one connection's operations rise in the order in which they were sent.
@@ -50,9 +50,9 @@ impl Oracle {
                 && !matches!(
                     record.plan.operation,
                     Operation::Get
-                        | Operation::Tell
-                        | Operation::Look
-                        | Operation::LookOrMake
+                        | Operation::GetExpiry
+                        | Operation::Check
+                        | Operation::CheckOrMake
                         | Operation::Sum
                 );
             let (before, by) = *last
@@ -99,7 +99,7 @@ impl Oracle {
             Operation::SetPresent,
             Operation::SetVersion,
             Operation::TakeOrMake,
-            Operation::LookOrMake,
+            Operation::CheckOrMake,
         ]) || unknown().any(|plan| plan.may_make(number));
         let can_expire = key
             .history
@@ -142,7 +142,7 @@ impl Oracle {
                 State::Pending | State::Unknown => true,
                 State::Answered(Status::Ok) => matches!(
                     record.plan.operation,
-                    Operation::GiveOther | Operation::LookOrMake
+                    Operation::GiveOther | Operation::CheckOrMake
                 ),
                 State::Answered(_) | State::Refused(_) => false,
             })
@@ -181,7 +181,7 @@ impl Oracle {
             let is_made = record.plan.is_made(entry.operation, number, entry.stock);
             let life = match (self.given(entry.operation, number), last) {
                 (Some(life), _) => life,
-                (None, _) if is_made || operation == Operation::LookOrMake => Life::Endless,
+                (None, _) if is_made || operation == Operation::CheckOrMake => Life::Endless,
                 // Without a value before it there is nothing to keep.
                 (None, Some((_, _, life)))
                     if need == Need::Value || !life.may_be_over(record.answered_ms) =>
@@ -190,12 +190,12 @@ impl Oracle {
                 }
                 (None, _) => Life::Unknown,
             };
-            if let Some(told_ms) = entry.told_ms
-                && !life.allows(told_ms)
+            if let Some(shown_expiry_ms) = entry.shown_expiry_ms
+                && !life.allows(shown_expiry_ms)
             {
                 return Err(format!(
                     "version {version:?} of key {number}, by operation {} {operation:?}, is gone \
-                     at {told_ms} and lives {life:?}",
+                     at {shown_expiry_ms} and lives {life:?}",
                     entry.operation
                 ));
             }

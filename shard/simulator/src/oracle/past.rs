@@ -62,19 +62,22 @@ impl Oracle {
         let version = item.head.version;
         let (writer, _) = self.writer_of(plan.key, item.value)?;
         self.judge_writer(plan.key, version, writer)?;
-        let told = item.expiry.ok_or("no time is told")?;
+        let expiry = item.expiry.ok_or("no time is told")?;
         let is_late = match plan.operation {
             Operation::GetAtVersion => version > plan.expected,
-            _ => told.time_ms > plan.stock || (told.expiry_ms != 0 && told.expiry_ms <= plan.stock),
+            _ => {
+                expiry.time_ms > plan.stock
+                    || (expiry.expiry_ms != 0 && expiry.expiry_ms <= plan.stock)
+            }
         };
         if is_late {
-            return Err(format!("{version:?} of {told:?} was not there then"));
+            return Err(format!("{version:?} of {expiry:?} was not there then"));
         }
         let record = &self.records[writer];
-        if !self.may_tell(number, plan.key, record, told.time_ms) {
+        if !self.may_show(number, plan.key, record, expiry.time_ms) {
             return Err(format!(
                 "operation {writer} was sent at {} and answered at {}, and wrote at {}",
-                record.issued_ms, record.answered_ms, told.time_ms
+                record.issued_ms, record.answered_ms, expiry.time_ms
             ));
         }
         if let Some((passed, entry)) = self.newest_sure(number, plan)
@@ -90,7 +93,7 @@ impl Oracle {
 
     /// Whether this operation may have written at that time. 0 means not known; the time of a
     /// version that was written while versions were kept must be known.
-    fn may_tell(&self, number: usize, key: usize, writer: &Record, time_ms: u64) -> bool {
+    fn may_show(&self, number: usize, key: usize, writer: &Record, time_ms: u64) -> bool {
         let is_known = || {
             let rule = self.rule(number, key);
             rule.is_some_and(|(_, _, since)| writer.issued > since)
@@ -181,7 +184,7 @@ impl Oracle {
             let record = &self.records[writer];
             let deletes = record.plan.deletes(key);
             let is_of_key = record.plan.names(key);
-            let is_time = self.may_tell(number, key, record, *time_ms);
+            let is_time = self.may_show(number, key, record, *time_ms);
             if !is_of_key || deletes != *is_deletion || !is_time {
                 return Err(format!(
                     "{version:?} of operation {writer} {:?} is told as deletion {is_deletion} at \
@@ -192,8 +195,8 @@ impl Oracle {
         }
         let oldest = versions.last().map(|kept| kept.version);
         for (&version, entry) in state.entries.iter().rev() {
-            let is_told = versions.iter().any(|kept| kept.version == version);
-            if is_told || !self.is_sure(number, entry) {
+            let is_shown = versions.iter().any(|kept| kept.version == version);
+            if is_shown || !self.is_sure(number, entry) {
                 continue;
             }
             let is_between = oldest.is_some_and(|oldest| version > oldest);
@@ -254,7 +257,7 @@ impl Oracle {
                 State::Answered(_) => {
                     record.version > version
                         || record.plan.operation == Operation::GiveOther
-                        || record.plan.operation == Operation::LookOrMake
+                        || record.plan.operation == Operation::CheckOrMake
                 }
             })
             .count()

@@ -126,16 +126,16 @@ impl Till {
                 apply.then(stock.u64(0).at_least(units).or_else(1));
                 apply.then(stock.u64(0).decrease(units));
                 apply.then(book.u32(offset).increase(count));
-                apply.then(stock.u64(0).told());
+                apply.then(stock.u64(0).returned());
                 batch.apply(out, &apply);
             }
             Form::Glance => {
                 let mut apply = Apply::new();
                 let stock = apply.key(&stock).u64(0);
                 apply.then(stock.decrease(0_u64));
-                apply.then(stock.told());
+                apply.then(stock.returned());
                 if is_other {
-                    apply.then(stock.told());
+                    apply.then(stock.returned());
                 }
                 batch.apply(out, &apply);
             }

@@ -114,7 +114,7 @@ impl Sales {
             is_fresh: !is_replayed,
             level,
             version: item.head.version,
-            told: item.value.to_vec(),
+            answer: item.value.to_vec(),
         };
         let Some(first) = &mut self.sales[sale].first else {
             self.sales[sale].first = Some(here);
@@ -123,7 +123,7 @@ impl Sales {
         if first.is_other != is_other {
             return Err("another request with its token was answered OK".into());
         }
-        if (first.version, &first.told) != (here.version, &here.told) {
+        if (first.version, &first.answer) != (here.version, &here.answer) {
             return Err("it was answered otherwise before".into());
         }
         let is_late = self.tries[number].is_late && !is_split;
@@ -144,12 +144,12 @@ impl Sales {
                 .ok()
         };
         let mut numbers = text.split(' ').filter_map(digits);
-        let (Some(told_ms), Some(from_ms)) = (numbers.next(), numbers.next()) else {
+        let (Some(answered_ms), Some(from_ms)) = (numbers.next(), numbers.next()) else {
             return Err("it tells no times".into());
         };
-        let (told_ms, from_ms): (u64, u64) = (told_ms, from_ms);
+        let (answered_ms, from_ms): (u64, u64) = (answered_ms, from_ms);
         let from_ms_max = self.time_ms_max.saturating_sub(self.horizon_ms_min - 1);
-        match told_ms == token_ms && token_ms < from_ms && from_ms <= from_ms_max {
+        match answered_ms == token_ms && token_ms < from_ms && from_ms <= from_ms_max {
             true => Ok(()),
             false => Err(format!(
                 "the time was {} at the most, and tokens were kept for {} ms at the least",
@@ -189,13 +189,13 @@ impl Sales {
 
     /// How many tries a last look has: each sale once more, then each key.
     #[must_use]
-    pub fn looks(&self) -> usize {
+    pub fn last_reads(&self) -> usize {
         let keys = self.tills.iter().map(|till| 1 + till.cells.div_ceil(CELLS));
         self.sales.len() + keys.sum::<usize>()
     }
 
     /// Such a try, at a moment of the slot that it is about.
-    pub fn look(&mut self, at: usize, now: impl Fn(u16) -> Moment) -> usize {
+    pub fn read_last(&mut self, at: usize, now: impl Fn(u16) -> Moment) -> usize {
         if let Some(sale) = self.sales.get(at) {
             let now = now(self.tills[sale.till].slot);
             let is_other = false;

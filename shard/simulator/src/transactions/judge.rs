@@ -26,13 +26,13 @@ pub(super) enum Account {
 
 /// What was told, and when it was so.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct Statement {
     pub(super) account: Account,
     pub(super) since_us: u64,
     pub(super) until_us: u64,
 }
 
-impl Told {
+impl Statement {
     /// Whether it may still come to pass.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.account, Account::Perhaps(..))
@@ -68,19 +68,19 @@ impl Specification for OneBank {
 }
 
 /// Whether an order of steps explains all that was told.
-pub(super) fn is_explained(told: &[Told]) -> bool {
-    if told.is_empty() {
+pub(super) fn is_explained(statements: &[Statement]) -> bool {
+    if statements.is_empty() {
         return true;
     }
     let mut events = Vec::new();
-    for (number, it) in told.iter().enumerate() {
+    for (number, it) in statements.iter().enumerate() {
         // One that begins when another one ends may be beside it.
         events.push((it.since_us, false, number));
         events.push((it.until_us, true, number));
     }
     events.sort_unstable();
     let actions = events.into_iter().map(|(_, is_end, number)| {
-        let account = told[number].account.clone();
+        let account = statements[number].account.clone();
         let action = match is_end {
             false => Action::Call(account),
             true => Action::Response(account),
@@ -94,8 +94,8 @@ pub(super) fn is_explained(told: &[Told]) -> bool {
 mod tests {
     use super::*;
 
-    fn told(account: Account, since_us: u64, until_us: u64) -> Told {
-        Told {
+    fn statement(account: Account, since_us: u64, until_us: u64) -> Statement {
+        Statement {
             account,
             since_us,
             until_us,
@@ -116,10 +116,13 @@ mod tests {
         let half = Account::There(keys(&[(0, Some(1)), (1, None)]));
         let whole = Account::There(keys(&[(0, Some(1)), (1, Some(1))]));
         assert!(is_explained(&[
-            told(both.clone(), 0, 10),
-            told(whole, 5, 20)
+            statement(both.clone(), 0, 10),
+            statement(whole, 5, 20)
         ]));
-        assert!(!is_explained(&[told(both, 0, 10), told(half, 5, 20)]));
+        assert!(!is_explained(&[
+            statement(both, 0, 10),
+            statement(half, 5, 20)
+        ]));
     }
 
     #[test]
@@ -130,17 +133,17 @@ mod tests {
         };
         let (one, other) = (step(0, 1, 1), step(1, 0, 2));
         assert!(!is_explained(&[
-            told(one.clone(), 0, 10),
-            told(other, 0, 10)
+            statement(one.clone(), 0, 10),
+            statement(other, 0, 10)
         ]));
-        assert!(is_explained(&[told(one, 0, 10)]));
+        assert!(is_explained(&[statement(one, 0, 10)]));
     }
 
     #[test]
     fn what_was_not_answered_may_be_seen_or_not_but_not_come_and_go() {
         let perhaps = Account::Perhaps(keys(&[(0, None)]), keys(&[(0, Some(1))]));
-        let perhaps = told(perhaps, 0, u64::MAX);
-        let there = |value, at_us| told(Account::There(keys(&[(0, value)])), at_us, at_us + 1);
+        let perhaps = statement(perhaps, 0, u64::MAX);
+        let there = |value, at_us| statement(Account::There(keys(&[(0, value)])), at_us, at_us + 1);
         assert!(is_explained(&[perhaps.clone(), there(None, 10)]));
         let late = [perhaps.clone(), there(None, 10), there(Some(1), 20)];
         assert!(is_explained(&late));
@@ -153,9 +156,9 @@ mod tests {
 
     #[test]
     fn a_conflict_needs_somebody_who_wrote() {
-        let differs = told(Account::Differs(0, None), 0, 10);
+        let differs = statement(Account::Differs(0, None), 0, 10);
         assert!(!is_explained(std::slice::from_ref(&differs)));
         let write = Account::Step(keys(&[]), keys(&[(0, Some(1))]));
-        assert!(is_explained(&[differs, told(write, 0, 10)]));
+        assert!(is_explained(&[differs, statement(write, 0, 10)]));
     }
 }

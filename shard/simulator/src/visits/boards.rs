@@ -93,8 +93,8 @@ pub(crate) struct Boards {
     /// Who tracks, by connection.
     kept: BTreeMap<usize, Kept>,
     pub(super) nulls: u64,
-    pub(super) told: u64,
-    pub(super) told_all: u64,
+    pub(super) notified: u64,
+    pub(super) notified_all: u64,
 }
 
 impl Boards {
@@ -105,8 +105,8 @@ impl Boards {
             changes: Vec::new(),
             kept: BTreeMap::new(),
             nulls: 0,
-            told: 0,
-            told_all: 0,
+            notified: 0,
+            notified_all: 0,
         }
     }
 
@@ -193,7 +193,7 @@ impl Boards {
         reply: &Reply,
     ) -> Result<(), String> {
         if let Reply::Push(words) = reply {
-            return self.is_told(link, words);
+            return self.take_notice(link, words);
         }
         if let Some(kept) = self.kept.get(&link)
             && !kept.owed.is_empty()
@@ -321,21 +321,21 @@ impl Boards {
     }
 
     /// It is told of a key, or that all have changed.
-    fn is_told(&mut self, link: usize, words: &[Reply]) -> Result<(), String> {
+    fn take_notice(&mut self, link: usize, words: &[Reply]) -> Result<(), String> {
         let keys: Vec<Vec<u8>> = (0..BOARDS).map(|board| self.key(board)).collect();
         let kept = self.kept.get_mut(&link);
         let kept = kept.ok_or_else(|| format!("connection {link} tracks nothing: {words:?}"))?;
         match words {
             [Reply::Bulk(name), Reply::Null] if name == b"invalidate" => {
-                self.told_all += 1;
+                self.notified_all += 1;
                 kept.boards.clear();
                 kept.owed.clear();
                 kept.noticed.clear();
             }
-            [Reply::Bulk(name), Reply::Array(told)] if name == b"invalidate" => {
-                self.told += 1;
+            [Reply::Bulk(name), Reply::Array(notified)] if name == b"invalidate" => {
+                self.notified += 1;
                 for (board, key) in keys.iter().enumerate() {
-                    if told.contains(&Reply::Bulk(key.clone())) {
+                    if notified.contains(&Reply::Bulk(key.clone())) {
                         kept.boards.remove(&board);
                         kept.owed.remove(&board);
                         kept.noticed.remove(&board);

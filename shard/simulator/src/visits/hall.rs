@@ -104,11 +104,11 @@ impl Hall {
     }
 
     /// The keys of a last look.
-    pub(crate) fn looks(&self) -> usize {
+    pub(crate) fn last_reads(&self) -> usize {
         KEYS
     }
 
-    pub(crate) fn look(&mut self, key: usize, now_us: u64) -> usize {
+    pub(crate) fn read_last(&mut self, key: usize, now_us: u64) -> usize {
         self.ask(Form::Get, key, now_us)
     }
 

@@ -48,7 +48,7 @@ if ARGV[4] == 'error' then error('on purpose') end
 if ARGV[4] == 'call' then redis.call('INCRBY', KEYS[3], 'on purpose') end
 return told";
 /// The same keys, read.
-pub(super) const LOOK: &str = "\
+pub(super) const READ_SCRIPT: &str = "\
 local told = {}
 for at = 1, #KEYS do told[at] = redis.call('GET', KEYS[at]) end
 return told";
@@ -69,9 +69,9 @@ pub(super) enum Form {
     /// One APPEND.
     Plain,
     /// All keys are read by EXEC.
-    Look,
+    Read,
     /// All keys are read by a script.
-    LookByScript,
+    ReadByScript,
     /// One list is read by GET.
     Get,
 }
@@ -134,7 +134,7 @@ impl fmt::Debug for Deed {
 
 impl Deed {
     fn changes(&self) -> bool {
-        !matches!(self.form, Form::Look | Form::LookByScript | Form::Get)
+        !matches!(self.form, Form::Read | Form::ReadByScript | Form::Get)
     }
 }
 
@@ -224,13 +224,13 @@ impl Shops {
             Form::Failing,
             Form::Plain,
             Form::Plain,
-            Form::Look,
-            Form::Look,
-            Form::LookByScript,
+            Form::Read,
+            Form::Read,
+            Form::ReadByScript,
             Form::Get,
         ]);
-        let is_look = matches!(form, Form::Look | Form::LookByScript | Form::Get);
-        let shop = match is_look && self.random.chance(300_000) {
+        let is_read = matches!(form, Form::Read | Form::ReadByScript | Form::Get);
+        let shop = match is_read && self.random.chance(300_000) {
             true => self.random.index(last + 1),
             false => last,
         };
@@ -250,7 +250,7 @@ impl Shops {
         if units > 0 && !lists.contains(&BOOK) {
             lists[0] = BOOK;
         }
-        if !is_look {
+        if !is_read {
             self.shops[last].names += 1;
             if self.shops[last].names > self.names_max {
                 self.open();
@@ -276,7 +276,7 @@ impl Shops {
     pub(super) fn script(&self, number: usize) -> Option<&'static str> {
         match self.deeds[number].form {
             Form::Script | Form::Failing => Some(DEED),
-            Form::LookByScript => Some(LOOK),
+            Form::ReadByScript => Some(READ_SCRIPT),
             _ => None,
         }
     }
@@ -294,7 +294,7 @@ impl Shops {
         match deed.form {
             Form::Plain => vec![append(&deed.lists[0])],
             Form::Get => vec![get(deed.lists[0])],
-            Form::Look => {
+            Form::Read => {
                 let gets = (0..PLACES).map(get);
                 [multi].into_iter().chain(gets).chain([exec]).collect()
             }
@@ -334,7 +334,7 @@ impl Shops {
                 words.extend([&name[..], units[0].as_bytes(), units[1].as_bytes(), how]);
                 vec![command(&words)]
             }
-            Form::LookByScript => {
+            Form::ReadByScript => {
                 let (eval, text) = script;
                 let keys: Vec<Vec<u8>> = (0..PLACES).map(key).collect();
                 let mut words: Vec<&[u8]> = vec![eval, text, b"5"];
@@ -397,7 +397,7 @@ impl Shops {
                 deed.seen = vec![None; PLACES];
                 deed.seen[lists[0]] = Some(value.unwrap_or_default().to_vec());
             }
-            (Form::Look | Form::LookByScript, Reply::Array(values)) => {
+            (Form::Read | Form::ReadByScript, Reply::Array(values)) => {
                 deed.seen = values_of(values)?;
             }
             (Form::Group, Reply::Array(members)) => {
@@ -419,9 +419,9 @@ impl Shops {
                 }
                 deed.sold = members[1].number();
             }
-            (Form::Script | Form::Failing, Reply::Array(told)) => {
-                let numbers: Vec<i64> = told.iter().filter_map(Reply::number).collect();
-                if numbers.len() != told.len() || numbers.len() < 2 {
+            (Form::Script | Form::Failing, Reply::Array(returned)) => {
+                let numbers: Vec<i64> = returned.iter().filter_map(Reply::number).collect();
+                if numbers.len() != returned.len() || numbers.len() < 2 {
                     return Err("it tells other things".into());
                 }
                 if numbers[0] == 0 {
@@ -595,11 +595,11 @@ impl Shops {
     }
 
     /// The keys of the last look, in order.
-    pub(super) fn looks(&self) -> usize {
+    pub(super) fn last_reads(&self) -> usize {
         self.shops.len() * PLACES
     }
 
-    pub(super) fn look(&self, at: usize) -> Vec<u8> {
+    pub(super) fn read_last(&self, at: usize) -> Vec<u8> {
         self.shops[at / PLACES].key(at % PLACES)
     }
 

@@ -202,7 +202,7 @@ fn acts_of(
             };
             (vec![Act::Rate(rate), Act::Give(units)], Guard::Nothing)
         }
-        Operation::Sum => (vec![Act::Look; several], Guard::Nothing),
+        Operation::Sum => (vec![Act::Read; several], Guard::Nothing),
         Operation::ApplyTooMuch => (vec![Act::Fill(fill); keys], Guard::Nothing),
         other => panic!("{other:?} is no APPLY"),
     }
@@ -211,7 +211,7 @@ fn acts_of(
 /// What becomes of the expiry of a key.
 fn expiry_of(random: &mut Random, act: Act, can_expire: bool, time_ms: u64) -> Expiry {
     let is_put = matches!(act, Act::Put(_) | Act::PutAbsent(_));
-    let can_be_given = !matches!(act, Act::Look | Act::Delete | Act::Fill(_));
+    let can_be_given = !matches!(act, Act::Read | Act::Delete | Act::Fill(_));
     let lifetime_ms = random.pick(&[1, 5, 20, 100, 500, 100_000]);
     let given = match random.below(4) {
         0 => Expiry::At(time_ms.saturating_sub(20).max(1) + lifetime_ms),

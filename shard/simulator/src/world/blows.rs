@@ -78,34 +78,34 @@ impl World {
             Phase::Drain if is_idle => self.crash_once_more(),
             Phase::Quiet if is_idle && all_ready => {
                 self.oracle.must_execute = true;
-                self.looked_at = 0;
+                self.keys_read = 0;
                 self.enter(Phase::Audit);
             }
             Phase::Audit | Phase::Last
-                if is_idle && all_ready && self.looked_at < self.plan.keys.len() =>
+                if is_idle && all_ready && self.keys_read < self.plan.keys.len() =>
             {
-                self.look();
+                self.read_next_keys();
             }
             Phase::Audit | Phase::Last if is_idle && all_ready && !self.has_scanned => {
                 let link = self.clients[0].link.expect("all are connected");
                 self.send_page(0, link);
             }
             Phase::Audit | Phase::Last if is_idle && all_ready && self.has_others_left() => {
-                self.look_at_others();
+                self.read_others();
             }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
-                self.looked_at = 0;
-                self.looked = <_>::default();
-                self.look_at_holds_again();
-                self.look_at_visits_again();
+                self.keys_read = 0;
+                self.last_reads = <_>::default();
+                self.read_holds_again();
+                self.read_visits_again();
                 self.enter(Phase::Last);
                 self.stop();
             }
             Phase::Last if is_idle && all_ready && self.run > self.phase_run => {
                 self.rot();
             }
-            Phase::Rot => return self.must_be_told(),
+            Phase::Rot => return self.must_be_reported(),
             _ => {}
         }
         Ok(())
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// The rot must be told within two periods, unless cleaning has released the segment since.
-    fn must_be_told(&mut self) -> Step {
+    fn must_be_reported(&mut self) -> Step {
         let is_there = self.rotting.is_some_and(|file| {
             let cores = self.node.iter().flat_map(|node| &node.cores);
             let mut sealed = cores.flat_map(|core| core.shard.store().log().sealed_segments());
@@ -154,7 +154,7 @@ impl World {
             self.enter(Phase::Done);
         } else if self.now_us > self.phase_us + 2 * self.plan.scrub_us + ROT_US_MAX {
             let cores = self.node.iter().flat_map(|node| &node.cores);
-            let looked: Vec<String> = cores
+            let scrubbed: Vec<String> = cores
                 .map(|core| {
                     let store = core.shard.store();
                     let sealed = store.log().sealed_segments().len();
@@ -168,7 +168,7 @@ impl World {
             return Err(format!(
                 "what rotted in a sealed segment was not told: {}; {}",
                 self.describe_damage().join(", "),
-                looked.join(", ")
+                scrubbed.join(", ")
             ));
         }
         Ok(())
@@ -185,7 +185,7 @@ impl World {
         drop(disk);
         if self.rotting == Some(rotten.file) {
             self.rotting = None;
-            self.hit(Fault::RotTold);
+            self.hit(Fault::RotReported);
         }
         Ok(())
     }
@@ -250,9 +250,9 @@ impl World {
     }
 
     /// Reads the next few keys at level disk: so few that no queue may be full.
-    fn look(&mut self) {
+    fn read_next_keys(&mut self) {
         let link = self.clients[0].link.expect("all are connected");
-        let next = self.looked_at;
+        let next = self.keys_read;
         let plans: Vec<oracle::Plan> = (next..self.plan.keys.len())
             .take(4)
             .map(|key| oracle::Plan {
@@ -261,7 +261,7 @@ impl World {
                 ..oracle::Plan::new(Operation::Get, key, AckLevel::Disk)
             })
             .collect();
-        self.looked_at += plans.len();
+        self.keys_read += plans.len();
         self.send_batch(link, AckLevel::Disk, plans);
     }
 
@@ -274,12 +274,12 @@ impl World {
     }
 
     /// Reads some of them.
-    fn look_at_others(&mut self) {
+    fn read_others(&mut self) {
         match () {
-            () if self.has_sales_left() => self.look_at_sales(),
-            () if self.has_holds_left() => self.look_at_holds(),
-            () if self.has_banks_left() => self.look_at_banks(),
-            () => self.look_at_visits(),
+            () if self.has_sales_left() => self.read_sales(),
+            () if self.has_holds_left() => self.read_holds(),
+            () if self.has_banks_left() => self.read_banks(),
+            () => self.read_visits(),
         }
     }
 

@@ -343,7 +343,7 @@ impl World {
         };
         let is_one_of_those = matches!(
             last.operation,
-            Operation::Take | Operation::TakeAndFail | Operation::Look
+            Operation::Take | Operation::TakeAndFail | Operation::Check
         );
         // Where versions are kept each item runs by itself.
         let may_be_run = is_one_of_those && !self.plan.keeps_versions;
@@ -484,7 +484,7 @@ impl World {
         let version = when(Condition::Version(plan.expected));
         match plan.operation {
             Operation::Get => batch.get(out, key),
-            Operation::Tell => batch.get_with(out, key, Wanted::ValueAndExpiry),
+            Operation::GetExpiry => batch.get_with(out, key, Wanted::ValueAndExpiry),
             Operation::Set
             | Operation::SetTooLarge
             | Operation::Ping
@@ -549,16 +549,16 @@ impl World {
             | Operation::Take
             | Operation::TakeOrMake
             | Operation::TakeAndFail
-            | Operation::Look
-            | Operation::LookOrMake
+            | Operation::Check
+            | Operation::CheckOrMake
             | Operation::GiveOther
             | Operation::Move => {
                 let other = plan.other.map(|other| &self.plan.keys[other].0[..]);
                 let name = self.oracle.records[number].name as u64;
                 let (steps, start) = update_of(&plan, name, &value);
                 let expiry = match plan.operation {
-                    Operation::Look
-                    | Operation::LookOrMake
+                    Operation::Check
+                    | Operation::CheckOrMake
                     | Operation::GiveOther
                     | Operation::Move => Expiry::Keep,
                     _ => plan.expiry,
@@ -707,7 +707,7 @@ impl World {
         match asked {
             Asked::Question(number) => self.answer_question(number, item),
             Asked::Act(number) => self.answer_act(number, item),
-            Asked::Look(at) => self.answer_look(at, item),
+            Asked::LastRead(at) => self.answer_last_read(at, item),
             other => Err(format!("{other:?} is answered by no item")),
         }
     }
@@ -849,8 +849,8 @@ fn update_of<'a>(
             // With an expiry it also starts from a value, in vain.
             (steps, (plan.expiry != Expiry::Keep).then_some(value))
         }
-        Operation::Look => (vec![instruction(I::Ge, 0, 0, units)], None),
-        Operation::LookOrMake => (vec![instruction(I::Ge, 0, 0, 0)], Some(value)),
+        Operation::Check => (vec![instruction(I::Ge, 0, 0, units)], None),
+        Operation::CheckOrMake => (vec![instruction(I::Ge, 0, 0, 0)], Some(value)),
         Operation::GiveOther => {
             let steps = [
                 instruction(I::Ge, 0, 0, 0),
@@ -875,7 +875,7 @@ fn update_of<'a>(
 
 /// A frame with an item that is BUSY tells when to try again, and no other frame does.
 fn judge_retry_after(header: &Header, batch: &Batch<'_>) -> Step {
-    let told_ms = header.deadline_or_retry_ms;
+    let retry_after_ms = header.deadline_or_retry_ms;
     let is_busy = |place| {
         let item = ReplyItem::read(batch.item(place));
         item.is_ok_and(|item| item.head.status == Status::Busy)
@@ -884,10 +884,10 @@ fn judge_retry_after(header: &Header, batch: &Batch<'_>) -> Step {
         true => 1..=1000,
         false => 0..=0,
     };
-    match expected.contains(&told_ms) {
+    match expected.contains(&retry_after_ms) {
         true => Ok(()),
         false => Err(format!(
-            "the frame tells to try again after {told_ms} ms instead of {expected:?}"
+            "the frame tells to try again after {retry_after_ms} ms instead of {expected:?}"
         )),
     }
 }

@@ -19,7 +19,7 @@ impl World {
         if let Err(wrong) = core.judge_time(now) {
             self.failure = Some(format!("shard {shard}: {wrong}"));
         }
-        self.tell_readers();
+        self.notify_readers();
         self.turn_soon(shard);
         consumed
     }
@@ -66,7 +66,7 @@ impl World {
         let timely = core.judge_time(now);
         let deadline_us = core.shard.deadline_us(now);
         timely.map_err(|wrong| format!("shard {shard}: {wrong}"))?;
-        self.tell_readers();
+        self.notify_readers();
         let node = self.node.as_mut().expect("it runs");
         let core = &mut node.cores[shard];
         // What is carried out steps the shard over a new outbox.

@@ -120,7 +120,7 @@ impl World {
         self.holds.as_ref().is_some_and(Holds::has_last)
     }
 
-    pub(super) fn look_at_holds_again(&mut self) {
+    pub(super) fn read_holds_again(&mut self) {
         if let Some(holds) = &mut self.holds {
             holds.begin_last();
         }
@@ -128,7 +128,7 @@ impl World {
 
     /// Sends the next tries of the last look, so few that no queue may be full. Nothing is under
     /// way.
-    pub(super) fn look_at_holds(&mut self) {
+    pub(super) fn read_holds(&mut self) {
         let Some(mut holds) = self.holds.take() else {
             return;
         };

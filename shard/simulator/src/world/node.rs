@@ -502,7 +502,7 @@ impl World {
         for shard in 0..usize::from(self.layout.shards) {
             self.turn_soon(shard);
         }
-        if self.plan.segment_files.are_told {
+        if self.plan.segment_files.are_given {
             self.give_room(self.run);
         }
         if self.first_frame_crash > 0 && self.chance.chance(500_000) {

@@ -105,18 +105,18 @@ impl World {
     /// Whether the last look has not made all of its tries.
     pub(super) fn has_sales_left(&self) -> bool {
         let sales = self.sales.as_ref();
-        sales.is_some_and(|sales| self.looked.sales < sales.looks())
+        sales.is_some_and(|sales| self.last_reads.sales < sales.last_reads())
     }
 
     /// Sends the next tries of the last look, so few that no queue may be full.
-    pub(super) fn look_at_sales(&mut self) {
+    pub(super) fn read_sales(&mut self) {
         let Some(mut sales) = self.sales.take() else {
             return;
         };
         let mut tries = Vec::new();
-        while tries.len() < 4 && self.looked.sales < sales.looks() {
-            tries.push(sales.look(self.looked.sales, |slot| self.moment(slot)));
-            self.looked.sales += 1;
+        while tries.len() < 4 && self.last_reads.sales < sales.last_reads() {
+            tries.push(sales.read_last(self.last_reads.sales, |slot| self.moment(slot)));
+            self.last_reads.sales += 1;
         }
         self.sales = Some(sales);
         let link = self.clients[0].link.expect("all are connected");

@@ -167,8 +167,8 @@ impl Shell for CoreShell<'_> {
         let may_fail = self.world.holds.as_ref().is_none_or(Holds::may_fail);
         if let Some(it) = failed.first().filter(|_| !may_fail) {
             let key = String::from_utf8_lossy(&it.key);
-            let told = format!("effects of {key} failed: {}", it.why);
-            self.world.failure.get_or_insert(told);
+            let failure = format!("effects of {key} failed: {}", it.why);
+            self.world.failure.get_or_insert(failure);
         }
         failed.clear();
     }
@@ -218,13 +218,13 @@ impl Network for CoreShell<'_> {
         self.close_all(sessions);
     }
 
-    fn look(&mut self, sessions: &mut Vec<SessionId>) {
+    fn probe_peers(&mut self, sessions: &mut Vec<SessionId>) {
         let now = self.world.now();
         let core = self.core();
         for session in sessions.drain(..) {
             // The peer has what its link has taken.
-            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
-            core.shard.step(now, told, &mut core.outbox);
+            let event = ShardEvent::Unacknowledged { session, bytes: 0 };
+            core.shard.step(now, event, &mut core.outbox);
         }
         let mut overdue = std::mem::take(&mut core.outbox.close);
         self.close_all(&mut overdue);
@@ -246,8 +246,8 @@ impl Network for CoreShell<'_> {
         assert!(audited.is_empty(), "nobody reads an audit log here");
     }
 
-    fn report_links(&mut self, told: &mut Vec<String>) {
-        assert!(told.is_empty(), "a node alone has no links");
+    fn report_links(&mut self, notices: &mut Vec<String>) {
+        assert!(notices.is_empty(), "a node alone has no links");
     }
 
     fn keep_diverged(&mut self, records: &mut Vec<(PartitionId, Vec<u8>)>) {

@@ -54,18 +54,18 @@ impl World {
     /// Whether the last look has not read all keys of transactions.
     pub(super) fn has_banks_left(&self) -> bool {
         let transactions = self.transactions.as_ref();
-        transactions.is_some_and(|it| self.looked.banks < it.looks())
+        transactions.is_some_and(|it| self.last_reads.banks < it.last_reads())
     }
 
     /// Reads the next keys of the last look, so few that no queue may be full.
-    pub(super) fn look_at_banks(&mut self) {
+    pub(super) fn read_banks(&mut self) {
         let Some(transactions) = &mut self.transactions else {
             return;
         };
         let mut questions = Vec::new();
-        while questions.len() < 4 && self.looked.banks < transactions.looks() {
-            questions.push(transactions.look(self.looked.banks, self.now_us));
-            self.looked.banks += 1;
+        while questions.len() < 4 && self.last_reads.banks < transactions.last_reads() {
+            questions.push(transactions.read_last(self.last_reads.banks, self.now_us));
+            self.last_reads.banks += 1;
         }
         let link = self.clients[0].link.expect("all are connected");
         self.send_questions(link, questions);

@@ -50,7 +50,7 @@ pub(super) struct Visiting {
     chance: Random,
     keys_max: usize,
     /// What the last look has asked for.
-    pub(super) looked: usize,
+    pub(super) keys_read: usize,
 }
 
 impl Visiting {
@@ -63,7 +63,7 @@ impl Visiting {
             library: Library::new(),
             readers: Readers::new(1, keys_max),
             keys_max,
-            looked: 0,
+            keys_read: 0,
         }
     }
 
@@ -358,7 +358,7 @@ impl World {
     }
 
     /// Tells connections of keys that have changed in the step before.
-    pub(super) fn tell_readers(&mut self) {
+    pub(super) fn notify_readers(&mut self) {
         let Some(visiting) = &self.visiting else {
             return;
         };
@@ -437,44 +437,49 @@ impl World {
     /// Whether the last look has not read all keys of visits.
     pub(super) fn has_visits_left(&self) -> bool {
         let visiting = self.visiting.as_ref();
-        visiting.is_some_and(|it| it.looked < it.visits.looks())
+        visiting.is_some_and(|it| it.keys_read < it.visits.last_reads())
     }
 
-    pub(super) fn look_at_visits_again(&mut self) {
+    pub(super) fn read_visits_again(&mut self) {
         if let Some(visiting) = &mut self.visiting {
-            visiting.looked = 0;
+            visiting.keys_read = 0;
         }
     }
 
     /// Reads the next keys of the last look, so few that no queue may be full.
-    pub(super) fn look_at_visits(&mut self) {
+    pub(super) fn read_visits(&mut self) {
         let link = self.clients[0].link.expect("all are connected");
         let request = self.next_request(link);
-        let Some(Visiting { visits, looked, .. }) = &mut self.visiting else {
+        let Some(Visiting {
+            visits, keys_read, ..
+        }) = &mut self.visiting
+        else {
             return;
         };
-        let first = *looked;
-        if visits.look(first).is_none() {
-            let act = visits.look_of_hall(first, self.now_us);
-            *looked += 1;
+        let first = *keys_read;
+        if visits.read_last(first).is_none() {
+            let act = visits.read_hall(first, self.now_us);
+            *keys_read += 1;
             self.send_act(link, act);
             return;
         }
-        let keys: Vec<Vec<u8>> = (first..first + 4).map_while(|at| visits.look(at)).collect();
-        *looked += keys.len();
+        let keys: Vec<Vec<u8>> = (first..first + 4)
+            .map_while(|at| visits.read_last(at))
+            .collect();
+        *keys_read += keys.len();
         let mut out = Vec::new();
         let level = AckLevel::Disk;
         let mut batch = BatchRequest::begin(&mut out, request, level, 0, keys.len());
         keys.iter().for_each(|key| batch.get(&mut out, key));
         batch.finish(&mut out);
-        let asked = (first..first + keys.len()).map(|at| Some(Asked::Look(at)));
+        let asked = (first..first + keys.len()).map(|at| Some(Asked::LastRead(at)));
         let state = &mut self.links[link];
         state.alone = None;
         state.outstanding.insert(request, asked.collect());
         self.send_to_server(link, out);
     }
 
-    pub(super) fn answer_look(&mut self, at: usize, item: &ReplyItem<'_>) -> Step {
+    pub(super) fn answer_last_read(&mut self, at: usize, item: &ReplyItem<'_>) -> Step {
         let visits = &mut self.visiting.as_mut().expect("it has visitors").visits;
         match item.head.status {
             Status::Ok => visits.found(at, Some(item.value.to_vec())),

@@ -11,7 +11,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{ChangeKey, FewKeys, KeyNumbers, NoRoom, Store};
 
-use super::program::{Missing, look_up, writes_too_much};
+use super::program::{Missing, find_keys, writes_too_much};
 use super::{Cold, Context, KeyHash, Spread, program::cold_keys};
 
 /// What became of an armed key whose time has come.
@@ -60,15 +60,15 @@ pub(crate) struct Fire<'a> {
 
 impl Fire<'_> {
     /// Runs the effects of the key and deletes it.
-    pub(crate) fn run<P: Blocks>(&self, store: &mut Store<P>, told: &mut Vec<u8>) -> Fired {
+    pub(crate) fn run<P: Blocks>(&self, store: &mut Store<P>, returned: &mut Vec<u8>) -> Fired {
         let Some(request) = self.request() else {
             return self.end_alone(store, Failure::Unknown);
         };
         match request.key_count() {
-            1 => self.run_on::<FewKeys<1>, P>(store, &request, told),
-            2 => self.run_on::<FewKeys<2>, P>(store, &request, told),
-            3 | 4 => self.run_on::<FewKeys<4>, P>(store, &request, told),
-            _ => self.run_on::<FewKeys<FEW_KEYS_MAX>, P>(store, &request, told),
+            1 => self.run_on::<FewKeys<1>, P>(store, &request, returned),
+            2 => self.run_on::<FewKeys<2>, P>(store, &request, returned),
+            3 | 4 => self.run_on::<FewKeys<4>, P>(store, &request, returned),
+            _ => self.run_on::<FewKeys<FEW_KEYS_MAX>, P>(store, &request, returned),
         }
     }
 
@@ -117,7 +117,7 @@ impl Fire<'_> {
         &self,
         store: &mut Store<P>,
         request: &ApplyRequest<'_>,
-        told: &mut Vec<u8>,
+        returned: &mut Vec<u8>,
     ) -> Fired {
         let names = request.first_keys();
         let (slot, key) = (self.home.slot, names[0]);
@@ -126,7 +126,7 @@ impl Fire<'_> {
             return self.end_alone(store, Failure::Unknown);
         }
         let context = self.context();
-        let mut found = match look_up::<K, P>(store, &context, names) {
+        let mut found = match find_keys::<K, P>(store, &context, names) {
             Ok(found) => found,
             Err(Missing::Cold(_)) => return Fired::Cold,
             Err(Missing::TooLarge(refusal)) => {
@@ -142,8 +142,8 @@ impl Fire<'_> {
         let mut keys = found.open(store);
         let now_ms = keys.time_ms();
         // Nobody hears what they tell.
-        told.clear();
-        let ran = apply::run(request, now_ms, &mut keys, told);
+        returned.clear();
+        let ran = apply::run(request, now_ms, &mut keys, returned);
         let mut change = keys.into_change();
         if let Err(denial) = ran {
             drop(change);

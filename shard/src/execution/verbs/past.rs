@@ -3,7 +3,7 @@
 use std::fmt;
 
 use penstock_net::keyspace::{self as wire, begin_list, end_list};
-use penstock_net::reply::{ExpiryTold, REPLY_ITEM_BYTES};
+use penstock_net::reply::{KeyExpiry, REPLY_ITEM_BYTES};
 use penstock_net::request::{Extra, Request, Version};
 use penstock_net::status::Status;
 use penstock_storage::io::{BLOCK_BYTES, Blocks};
@@ -54,7 +54,7 @@ pub(super) fn get_at<P: Blocks>(
     let newest = key.at.cell.filter(|_| key.at.exists);
     if let Some(id) = newest.filter(|&id| store.keys().version(id) == kept.version) {
         store.keys_mut().touch(id);
-        let told = ExpiryTold {
+        let expiry = KeyExpiry {
             expiry_ms: kept.expiry_ms,
             time_ms: kept.time_ms,
         };
@@ -64,7 +64,7 @@ pub(super) fn get_at<P: Blocks>(
         let value = store.keys().cell(id).value();
         context
             .head(Status::Ok, version)
-            .write_telling(out, Some(told), None, value);
+            .write_extended(out, Some(expiry), None, value);
         return Ran::Answered {
             gate: key.lsn,
             status: Status::Ok,
@@ -104,13 +104,13 @@ pub(super) fn get_at<P: Blocks>(
     if part.value_kind() != ValueKind::Plain {
         return wrong_type(context, key, out);
     }
-    let told = ExpiryTold {
+    let expiry = KeyExpiry {
         expiry_ms,
         time_ms: part.time_ms(),
     };
     context
         .head(Status::Ok, version)
-        .write_telling(out, Some(told), None, part.value());
+        .write_extended(out, Some(expiry), None, part.value());
     Ran::Answered {
         gate: key.lsn,
         status: Status::Ok,

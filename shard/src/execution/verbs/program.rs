@@ -67,7 +67,7 @@ fn run_on<'k, K: KeyNumbers, P: Blocks>(
     (request, names): (&ApplyRequest<'k>, &[&'k [u8]]),
     out: &mut Vec<u8>,
 ) -> Ran {
-    let found = match look_up::<K, P>(store, context, names) {
+    let found = match find_keys::<K, P>(store, context, names) {
         Ok(found) => found,
         Err(Missing::Cold(cold)) => return Ran::Cold(cold),
         Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
@@ -184,7 +184,7 @@ pub(super) struct FoundKeys<'k, K: KeyNumbers> {
 /// Looks all keys up. What they hold takes at most the largest record, which is judged before
 /// anything is read.
 #[inline]
-pub(super) fn look_up<'k, K: KeyNumbers, P: Blocks>(
+pub(super) fn find_keys<'k, K: KeyNumbers, P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
     names: &[&'k [u8]],

@@ -55,7 +55,7 @@ struct TokenAt {
 }
 
 /// What a token means for its request.
-pub(crate) enum Looked {
+pub(crate) enum TokenVerdict {
     /// It is new: the request is to be executed, and the token kept with it.
     New(NewToken),
     /// The request is answered, or waits.
@@ -175,19 +175,19 @@ pub(crate) fn is_new<P: Blocks>(
 
 /// Looks the token of an item up, and writes the answer if that is known.
 #[cold]
-pub(crate) fn look<P: Blocks>(
+pub(crate) fn judge<P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
     token: Token,
     item: &[u8],
     out: &mut Vec<u8>,
-) -> Looked {
+) -> TokenVerdict {
     let found = match standing_of(store, context.hash, context.slot, token) {
         Standing::New(found) => found,
-        Standing::Cold(cold) => return Looked::Ran(Ran::Cold(cold)),
-        Standing::Refused(refusal) => return Looked::Ran(refused(context, refusal, out)),
+        Standing::Cold(cold) => return TokenVerdict::Ran(Ran::Cold(cold)),
+        Standing::Refused(refusal) => return TokenVerdict::Ran(refused(context, refusal, out)),
         Standing::Kept(kept) => {
-            return Looked::Ran(answer_again(store, context, &kept, request_hash(item), out));
+            return TokenVerdict::Ran(answer_again(store, context, &kept, request_hash(item), out));
         }
     };
     let FoundNew {
@@ -201,8 +201,8 @@ pub(crate) fn look<P: Blocks>(
         let partition = partition_of(context.slot);
         match log_horizon(store, context.hash, context.now_us, partition, horizon) {
             Ok(()) => {}
-            Err(Unlogged::Cold(cold)) => return Looked::Ran(Ran::Cold(cold)),
-            Err(Unlogged::NoRoom(NoRoom::Wait)) => return Looked::Ran(Ran::Postponed),
+            Err(Unlogged::Cold(cold)) => return TokenVerdict::Ran(Ran::Cold(cold)),
+            Err(Unlogged::NoRoom(NoRoom::Wait)) => return TokenVerdict::Ran(Ran::Postponed),
             // A request that is answered "no" needs none.
             Err(Unlogged::NoRoom(no_room)) => lack = Some(no_room),
         }
@@ -213,7 +213,7 @@ pub(crate) fn look<P: Blocks>(
         true => token.time_ms().max(now_ms),
         false => token.time_ms(),
     };
-    Looked::New(NewToken {
+    TokenVerdict::New(NewToken {
         key,
         at,
         request_hash: request_hash(item),

@@ -57,7 +57,7 @@ fn nodes(plan: &FailoverPlan) -> Vec<Failover> {
 /// All send to all, but where nothing passes.
 fn exchange(nodes: &mut [Failover], now_us: u64, passes: impl Fn(u8, u8) -> bool) {
     for node in nodes.iter_mut() {
-        node.looks(now_us);
+        node.note_awake(now_us);
     }
     for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
         let (one, other) = (nodes[from].me, nodes[to].me);
@@ -147,7 +147,7 @@ fn silent_members_are_removed_if_min_sync_others_stay_and_a_pause_keeps_takeover
 }
 
 #[test]
-fn a_primary_that_hears_nobody_leaves_the_others_the_time_to_take_over() {
+fn a_primary_that_is_confirmed_by_nobody_leaves_the_others_the_time_to_take_over() {
     let mut nodes = nodes(&plan());
     let last_us = 2 * G - RULES.beat_us();
     beats(&mut nodes, 0, last_us, |_, _| true);

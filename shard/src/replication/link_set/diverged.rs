@@ -253,9 +253,13 @@ impl<B: Block> DivergedRecords<B> {
                     }
                 }
                 // It is read again: without that frame the partitions never are whole.
-                CursorStep::Damaged { file, offset, told } => {
+                CursorStep::Damaged {
+                    file,
+                    offset,
+                    report,
+                } => {
                     self.hangs_on = Some((file, offset));
-                    if let Some(unread) = told {
+                    if let Some(unread) = report {
                         let mut unread_of = self.searches.iter().filter(|(_, it)| !it.is_read);
                         let partition = unread_of.next().map(|(&number, _)| number);
                         effects.ask(LinkAction::Unread { partition, unread });

@@ -116,7 +116,7 @@ impl Handovers {
                 Step::Drains | Step::HasAll => {
                     handover.drain(number, turn, state, senders, effects)
                 }
-                Step::Promised(lsn) => handover.tell(number, lsn, turn, state, senders),
+                Step::Promised(lsn) => handover.announce(number, lsn, turn, state, senders),
             };
             if let Some(step) = next {
                 handover.step = step;
@@ -169,7 +169,7 @@ impl Handover {
 
     /// Tells the node to begin, once the promise `lsn` is durable; `None` if it writes, or somebody
     /// else is to.
-    fn tell<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
+    fn announce<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
         &self,
         number: PartitionId,
         lsn: Lsn,

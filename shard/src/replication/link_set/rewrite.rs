@@ -256,6 +256,6 @@ fn rewrite_settings<P: Blocks>(
         revision: known.revision.max(floor) + 1,
         ..known
     };
-    store.keyspaces_mut().hear(prefix, settings).ok()?;
+    store.keyspaces_mut().learn(prefix, settings).ok()?;
     Some(store.commit_settings(now_us, slot, key, prefix))
 }

@@ -155,13 +155,13 @@ impl<B: Block> SenderLink<B> {
         shipped: Shipped<'_>,
         reads: &mut LinkReads,
         pace: &mut Pace,
-        tells_clock: impl Fn(&Sender) -> bool,
+        sends_clock: impl Fn(&Sender) -> bool,
         effects: &mut Effects,
     ) -> Result<(), LinkRefusal> {
         self.offer(turn, shipped);
         self.read_log(turn, shipped, reads, pace, effects)?;
-        let tells = tells_clock(&self.sender);
-        self.sender.send_clock(tells);
+        let is_sent = sends_clock(&self.sender);
+        self.sender.send_clock(is_sent);
         let durable = turn.store.log().durable();
         self.sender.pump(
             turn.time.time_ms,
@@ -246,8 +246,12 @@ impl<B: Block> SenderLink<B> {
                         break;
                     }
                 }
-                CursorStep::Damaged { file, offset, told } => {
-                    if let Some(unread) = told {
+                CursorStep::Damaged {
+                    file,
+                    offset,
+                    report,
+                } => {
+                    if let Some(unread) = report {
                         let partition = None;
                         effects.ask(LinkAction::Unread { partition, unread });
                     }

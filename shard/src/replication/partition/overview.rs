@@ -106,7 +106,7 @@ mod tests {
     use crate::replication::{EpochHistory, Facts};
 
     #[test]
-    fn a_partition_that_is_begun_is_told_apart_before_and_behind_its_first_record() {
+    fn a_partition_that_is_begun_is_distinguished_before_and_behind_its_first_record() {
         let mut partitions = Partitions::default();
         for number in [3, 4] {
             let (facts, history) = (Facts::default(), EpochHistory::default());

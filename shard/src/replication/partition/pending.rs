@@ -84,7 +84,7 @@ impl PendingRecords {
     pub(super) fn push(&mut self, frame: u64, record: &ShippedRecord<'_>) {
         self.bytes.push(record.bytes);
         self.items.push_back(Item {
-            frame: planted::or(Bug::ApplyUntold, 0, frame),
+            frame: planted::or(Bug::ApplyUnannounced, 0, frame),
             what: Pending::Record {
                 position: record.position,
                 bytes: record.bytes.len(),

@@ -139,7 +139,7 @@ impl FrameWriter {
             number: self.number,
             marks: Marks {
                 durable: self.announced,
-                received: self.echoing.tell(),
+                received: self.echoing.echo(),
             },
             time: time_ms,
         }

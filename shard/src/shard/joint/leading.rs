@@ -20,13 +20,13 @@ use penstock_storage::store::{NoRoom, PartNeeds};
 use penstock_storage::system_key::{REDO_KEY_BYTES, redo_keys};
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
-use crate::accounts::busy::Told;
+use crate::accounts::busy::AnswerTerms;
 use crate::execution::operation::Operation;
 use crate::execution::verbs::copied::CopiedKeys;
 use crate::execution::verbs::script::{self, ASKED, Bounds, Ended, NO_MESSAGES, too_much_of};
 use crate::joint::led::{Answer, Led, LedPhase, RedoRecord};
 use crate::joint::message::{ClaimedKey, LeftKey, LeftValue, Message};
-use crate::joint::{LED_MAX, LOOK_US, REST_US, RESTS_MAX};
+use crate::joint::{CHECK_US, LED_MAX, REST_US, RESTS_MAX};
 use crate::now::Now;
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
@@ -69,10 +69,10 @@ impl<P: Blocks> JointStep<'_, P> {
     fn refuse_late(&mut self, step: &mut Step<'_, P::Block>, from: usize) {
         let is_stopping = self.0.execution.phase.is_stopping();
         let joint = &mut self.0.execution.joint;
-        if step.now.us < joint.next_look_us && !is_stopping {
+        if step.now.us < joint.next_check_us && !is_stopping {
             return;
         }
-        joint.next_look_us = step.now.us + LOOK_US;
+        joint.next_check_us = step.now.us + CHECK_US;
         let mut at = from;
         while let Some(led) = self.0.execution.joint.led.get(at) {
             match self.comes_too_late_to_join(step, led) {
@@ -493,10 +493,10 @@ impl<P: Blocks> JointStep<'_, P> {
             .stats
             .answer_later(step.now.us, parked.came_us);
         self.0.publish(messages, lsn);
-        let told = Told::behind(lsn);
+        let terms = AnswerTerms::behind(lsn);
         let (origin, address) = (parked.origin, parked.address);
         self.0
-            .answer_detached(origin, address, told, &out.into(), step.outbox);
+            .answer_detached(origin, address, terms, &out.into(), step.outbox);
     }
 
     /// Takes the redo record away: all parts are durable.

@@ -280,7 +280,7 @@ impl<P: Blocks> PartStep<'_, P> {
     /// asked: what fills it may wait for this part.
     fn read_for_part(&mut self, cold: Cold) {
         let parking = &mut self.0.requests.parking;
-        if !parking.looks_for(&cold) {
+        if !parking.has_read_for(&cold) {
             parking.fetch(cold);
         }
     }

@@ -24,11 +24,11 @@ impl<P: Blocks> JointStep<'_, P> {
         let Some(start) = &mut joint.start else {
             return;
         };
-        if is_busy || start.has_told {
+        if is_busy || start.has_reported {
             return;
         }
         let Some(key) = start.records.last().copied() else {
-            start.has_told = true;
+            start.has_reported = true;
             for shard in 0..self.0.execution.setup.config().topology.shards() {
                 self.send_joint(shard, Message::Resumed);
             }
@@ -94,7 +94,7 @@ impl<P: Blocks> JointStep<'_, P> {
             return;
         };
         start.awaited.retain(|shard| *shard != from);
-        if start.awaited.is_empty() && start.has_told {
+        if start.awaited.is_empty() && start.has_reported {
             self.0.execution.joint.start = None;
             self.0.execution.joint.note_holds();
             self.claim_ends(step, place_of(OF_START));

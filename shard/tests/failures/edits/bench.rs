@@ -295,7 +295,7 @@ impl Bench {
         let wanted = Wanted::ValueAndExpiry;
         let answer = self.answer(|b, o| b.get_with(o, key, wanted));
         let value = (answer.status == Status::Ok).then(|| answer.value.to_vec());
-        let expiry_ms = answer.expiry.map_or(0, |told| told.expiry_ms);
+        let expiry_ms = answer.expiry.map_or(0, |it| it.expiry_ms);
         let stock = self.stock();
         self.server.sleep(10 * KEYSPACE_MS);
         self.rest();

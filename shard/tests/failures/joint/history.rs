@@ -25,7 +25,7 @@ pub struct History {
 }
 
 /// States that the search looks at, at most.
-const LOOKS_MAX: usize = 2_000_000;
+const CHECKS_MAX: usize = 2_000_000;
 /// Events that a history has room for.
 const EVENTS_MAX: usize = 128;
 /// The time passes for all.
@@ -141,7 +141,7 @@ impl History {
             if !met.insert((done, state.clone())) {
                 continue;
             }
-            if met.len() > LOOKS_MAX {
+            if met.len() > CHECKS_MAX {
                 return Err("the search takes too long".into());
             }
             let is_left = |at: &usize| done & (1 << at) == 0;

@@ -10,7 +10,7 @@ use penstock_net::program::BACKUP_ASKS;
 use penstock_net::request::BatchRequest;
 use penstock_net::resp::{Client, Conversation};
 use penstock_shard::opening::{change_shards, take_inventory};
-use penstock_shard::{ChangesTold, Event, Mail, SessionId, ShardConfig};
+use penstock_shard::{ChangesReport, Event, Mail, SessionId, ShardConfig};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::Layout;
@@ -501,7 +501,7 @@ impl Node {
 #[derive(Default)]
 pub struct Backup {
     /// What was told in this round, and how the disks were.
-    told: Vec<ChangesTold>,
+    reported: Vec<ChangesReport>,
     images: Vec<Image>,
     /// When the round began, for the history and in microseconds.
     began: (usize, u64),
@@ -516,7 +516,7 @@ impl Backup {
     /// Asks the next shard. The disks of the backup when they are known to tear nothing, and the
     /// moment from which on they may be.
     pub fn step(&mut self, node: &mut Node, now: usize) -> Option<(usize, Vec<Image>)> {
-        let shard = self.told.len();
+        let shard = self.reported.len();
         let server = &mut node.servers[shard];
         if shard == 0 {
             self.began = (now, server.now.us);
@@ -532,28 +532,28 @@ impl Backup {
             bytes: &frame,
         };
         server.step_quietly(received);
-        let told = server.shard.execution().joint.told_to(session, question);
+        let reported = server.shard.execution().joint.report_to(session, question);
         // A connection that waits for room is asked later.
-        let told = told.flatten()?;
-        self.told.push(told);
+        let reported = reported.flatten()?;
+        self.reported.push(reported);
         self.images.push(up_to_end(server));
         server.step_quietly(Event::Info {
             session,
             request_id: question,
             text: "",
         });
-        if self.told.len() < node.servers.len() {
+        if self.reported.len() < node.servers.len() {
             return None;
         }
-        let (told, images) = (
-            std::mem::take(&mut self.told),
+        let (reported, images) = (
+            std::mem::take(&mut self.reported),
             std::mem::take(&mut self.images),
         );
-        let decided: Vec<u64> = told.iter().map(|it| it.decided).collect();
+        let decided: Vec<u64> = reported.iter().map(|it| it.decided).collect();
         let took_us = node.servers[shard].now.us - self.began.1;
-        let is_held = told.iter().all(|it| it.is_held) && took_us < HELD_US;
+        let is_held = reported.iter().all(|it| it.is_held) && took_us < HELD_US;
         let is_good = is_held && self.before.as_ref() == Some(&decided);
-        let is_calm = told.iter().all(|it| it.open == 0);
+        let is_calm = reported.iter().all(|it| it.open == 0);
         self.before = is_calm.then_some(decided);
         is_good.then_some((self.began.0, images))
     }

@@ -109,10 +109,10 @@ fn on_a_disk_full_of_the_past_settings_that_keep_less_are_taken_and_give_room_ba
         shop.restart();
         let list = read_keyspaces(&shop.keyspace(b"", Action::List).value).expect("a list");
         let found = list.iter().find(|keyspace| keyspace.prefix == b"past:");
-        let told = found.map(|keyspace| keyspace.settings);
+        let in_force = found.map(|keyspace| keyspace.settings);
         match action {
-            Action::Set(settings) => assert_eq!(told, Some(settings)),
-            _ => assert_eq!(told, None),
+            Action::Set(settings) => assert_eq!(in_force, Some(settings)),
+            _ => assert_eq!(in_force, None),
         }
     }
 }

@@ -95,9 +95,9 @@ fn name(key: usize) -> Vec<u8> {
 }
 
 /// Whether that may be told as the time of a version; 0, if it need not be known.
-fn is_time(written: &Written, is_known: bool, told_ms: u64) -> bool {
-    let is_not_known = told_ms == 0 && !is_known;
-    is_not_known || written.time_ms == 0 || told_ms == written.time_ms
+fn is_time(written: &Written, is_known: bool, wait_ms: u64) -> bool {
+    let is_not_known = wait_ms == 0 && !is_known;
+    is_not_known || written.time_ms == 0 || wait_ms == written.time_ms
 }
 
 fn judge(model: &Model, key: usize, at: At, reply: &Reply, now_ms: u64) -> Result<(), String> {
@@ -119,11 +119,11 @@ fn judge(model: &Model, key: usize, at: At, reply: &Reply, now_ms: u64) -> Resul
             if was.value != number_of(&reply.value) || reply.version != was.version {
                 return Err(format!("version {:?} instead of {was:?}", reply.version));
             }
-            let told = reply.expiry.ok_or("no time was told")?;
+            let shown = reply.expiry.ok_or("no time was told")?;
             let is_known = place.is_some_and(|place| place >= model.begun[key]);
-            let is_time = is_time(was, is_known, told.time_ms);
-            if told.expiry_ms != was.expiry_ms || !is_time {
-                return Err(format!("{told:?} instead of {was:?}"));
+            let is_time = is_time(was, is_known, shown.time_ms);
+            if shown.expiry_ms != was.expiry_ms || !is_time {
+                return Err(format!("{shown:?} instead of {was:?}"));
             }
             Ok(())
         }
@@ -298,9 +298,9 @@ impl Run {
         let reply = self.shop.get_at(&name(key), at);
         let now_ms = self.shop.latest_ms();
         if let Err(wrong) = judge(&self.model, key, at, &reply, now_ms) {
-            let told = self.shop.history(&name(key), 0, 9).versions;
+            let shown = self.shop.history(&name(key), 0, 9).versions;
             let about = self.model.about(key, now_ms);
-            return Err(format!("{at:?}: {wrong}; {about}; {told:?}"));
+            return Err(format!("{at:?}: {wrong}; {about}; {shown:?}"));
         }
         match reply.status {
             Status::Ok => self.met[0] += 1,
@@ -315,12 +315,12 @@ impl Run {
         if self.model.settings == Settings::default() {
             return Ok(());
         }
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         let mut before = 0;
         loop {
             let history = self.shop.history(&name(key), before, 3);
-            told.extend(history.versions);
-            let Some(last) = told.last().filter(|_| history.has_more) else {
+            shown.extend(history.versions);
+            let Some(last) = shown.last().filter(|_| history.has_more) else {
                 break;
             };
             before = last.version.sequence;
@@ -329,24 +329,24 @@ impl Run {
         let model = &self.model;
         let versions = &model.keys[key];
         let places = versions.iter().enumerate().rev();
-        for (told, (place, written)) in told.iter().zip(places) {
+        for (shown, (place, written)) in shown.iter().zip(places) {
             let is_known = place >= model.begun[key];
-            if told.version != written.version
-                || told.is_deletion != written.value.is_none()
-                || !is_time(written, is_known, told.time_ms)
+            if shown.version != written.version
+                || shown.is_deletion != written.value.is_none()
+                || !is_time(written, is_known, shown.time_ms)
             {
                 let about = model.about(key, now_ms);
-                return Err(format!("{told:?} instead of {written:?} in {about}"));
+                return Err(format!("{shown:?} instead of {written:?} in {about}"));
             }
         }
         let must = (0..versions.len())
             .rev()
-            .skip(told.len())
+            .skip(shown.len())
             .any(|place| place + 1 < versions.len() && model.must_keep(key, place, now_ms));
-        if told.len() > versions.len() || must {
-            return Err(format!("{told:?} of {}", model.about(key, now_ms)));
+        if shown.len() > versions.len() || must {
+            return Err(format!("{shown:?} of {}", model.about(key, now_ms)));
         }
-        self.met[3] += usize::from(told.len() > 2);
+        self.met[3] += usize::from(shown.len() > 2);
         Ok(())
     }
 

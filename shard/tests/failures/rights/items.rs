@@ -42,7 +42,7 @@ impl Item {
 }
 
 /// A guard that every u64 passes.
-pub fn looks() -> Instruction {
+pub fn only_reads() -> Instruction {
     step(Operation::Ge, 0, 0)
 }
 
@@ -194,13 +194,13 @@ fn writes() -> Vec<Item> {
 fn updates() -> Vec<Item> {
     vec![
         item(EFFECT, Verb::UpdateIf, |batch, out, key, other| {
-            batch.update_if(out, key, Some(other), &[looks(), takes()], None);
+            batch.update_if(out, key, Some(other), &[only_reads(), takes()], None);
         }),
         item(EFFECT, Verb::UpdateIf, |batch, out, key, _| {
             batch.update_if(out, key, None, &[takes()], None);
         }),
         item(EFFECT, Verb::UpdateIf, |batch, out, key, _| {
-            batch.update_if(out, key, None, &[looks()], Some(&[0; 8]));
+            batch.update_if(out, key, None, &[only_reads()], Some(&[0; 8]));
         }),
         item(EFFECT, Verb::UpdateIf, |batch, out, key, _| {
             batch.update_if_with(out, key, None, &[], None, Expiry::In(1 << 40));
@@ -209,7 +209,7 @@ fn updates() -> Vec<Item> {
             batch.update_if(out, other, Some(key), &[step(Operation::Add, 1, 1)], None);
         }),
         item(UPDATE_OTHER, Verb::UpdateIf, |batch, out, key, _| {
-            batch.update_if(out, key, None, &[looks()], None);
+            batch.update_if(out, key, None, &[only_reads()], None);
         }),
         item(UPDATE_OTHER, Verb::UpdateIf, |batch, out, key, other| {
             let guard = step(Operation::Ge, 1, 0);
@@ -252,7 +252,7 @@ fn applies() -> Vec<Item> {
         }),
         item(APPLY_OTHER, Verb::Apply, |batch, out, key, other| {
             apply(batch, out, [key, other], |apply, one, _| {
-                apply.then(one.u64(0).told());
+                apply.then(one.u64(0).returned());
             });
         }),
         // A key that no instruction names counts for the size.

@@ -332,11 +332,11 @@ fn a_denied_command_is_answered_in_the_words_of_redis() {
     let each = [b"*2\r\n", &no_key[..], no_key].concat();
     assert_eq!(shown(&peer.ask("MGET <key> <key>")), shown(&each));
     let run = peer.ask("KV.RUN take <key> KEY <key>2 by=7");
-    let told = "-NOPERM user till has no right to run take at \"k:{1}a\"\r\n";
-    assert_eq!(shown(&run), shown(told.as_bytes()));
+    let expected = "-NOPERM user till has no right to run take at \"k:{1}a\"\r\n";
+    assert_eq!(shown(&run), shown(expected.as_bytes()));
     let info = peer.ask("INFO");
-    let told = "-NOPERM User till has no permissions to run the 'info' command\r\n";
-    assert_eq!(shown(&info), shown(told.as_bytes()));
+    let expected = "-NOPERM User till has no permissions to run the 'info' command\r\n";
+    assert_eq!(shown(&info), shown(expected.as_bytes()));
     let list = shown(&peer.ask("CLIENT LIST"));
     assert!(list.contains("client|list"), "{list}");
     assert_eq!(peer.ask("PING"), b"+PONG\r\n", "the connection lives");

@@ -81,15 +81,15 @@ fn answers_are_the_same_whether_a_key_exists_or_not_for_who_may_not_read_it() {
     for cache_bytes in [0, 1 << 20] {
         for value in [&b"00000000"[..], &[7; 1_500]] {
             for user in users {
-                let told = [true, false].map(|is_there| {
+                let shown = [true, false].map(|is_there| {
                     let budget = Budget::of_cache(cache_bytes);
                     let mut server = with_one_key(budget, is_there, value);
                     obey(&mut server, user);
                     answers(&mut server, None)
                 });
-                assert!(told[0].len() > 5_000);
-                assert_eq!(told[0], told[1], "{user:?}, {cache_bytes} bytes of cache");
-                compared += told[0].len();
+                assert!(shown[0].len() > 5_000);
+                assert_eq!(shown[0], shown[1], "{user:?}, {cache_bytes} bytes of cache");
+                compared += shown[0].len();
             }
         }
     }
@@ -97,17 +97,17 @@ fn answers_are_the_same_whether_a_key_exists_or_not_for_who_may_not_read_it() {
 }
 
 #[test]
-fn who_may_read_is_told_so_the_comparison_is_able_to_fail() {
+fn who_may_read_is_answered_so_the_comparison_is_able_to_fail() {
     for row in [
         "GET, also of a member, the key",
         "DEL, the key",
         "SET with a condition, the key",
     ] {
-        let told = [true, false].map(|is_there| {
+        let shown = [true, false].map(|is_there| {
             let mut server = with_one_key(Budget::of_cache(1 << 20), is_there, b"00000000");
             obey(&mut server, &[(Right::Read, b"k:"), (Right::Write, b"k:")]);
             answers(&mut server, Some(row))
         });
-        assert_ne!(told[0], told[1], "{row}");
+        assert_ne!(shown[0], shown[1], "{row}");
     }
 }

@@ -109,7 +109,7 @@ fn runs_of_another_shard_are_answered_as_their_items_are_one_by_one() {
 }
 
 #[test]
-fn a_key_that_is_the_prefix_of_a_keyspace_before_it_in_the_mail_is_looked_up_in_its_own_slot() {
+fn a_key_that_is_the_prefix_of_a_keyspace_before_it_in_the_mail_is_found_in_its_own_slot() {
     let log = log_config(SyncMethod::DurableWrite, 1);
     let config = |number| shard_config(number, 2, 1);
     let mut pair = Pair::new(config, &log, Budget::of_cache(1 << 20));

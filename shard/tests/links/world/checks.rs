@@ -3,7 +3,7 @@
 use super::*;
 
 fn assert_same(found: &Contents, expected: &Contents, whose: &str) {
-    let told = |it: Option<&(Version, Vec<u8>)>| match it {
+    let text_of = |it: Option<&(Version, Vec<u8>)>| match it {
         None => "absent".into(),
         Some((version, value)) => format!("{:?} of {} bytes", position(*version), value.len()),
     };
@@ -13,8 +13,8 @@ fn assert_same(found: &Contents, expected: &Contents, whose: &str) {
         assert!(
             there == wanted,
             "{whose}: {name} is {} and not {}",
-            told(there),
-            told(wanted)
+            text_of(there),
+            text_of(wanted)
         );
     }
 }
@@ -151,12 +151,12 @@ impl World {
             for acked in self.acked_disk.iter().filter(of_partition) {
                 let is_there = state.history().contains(acked.at, state.applied());
                 let place = (partition, acked.at);
-                let is_told = self
+                let is_reported = self
                     .nodes
                     .iter()
                     .any(|node| node.lostfound.contains(&place) || node.kept.contains(&place));
                 assert!(
-                    is_there || is_told || self.backlog_bytes < u64::MAX,
+                    is_there || is_reported || self.backlog_bytes < u64::MAX,
                     "{:?} of {partition} was acknowledged, is gone, and no lostfound has it",
                     acked.at
                 );

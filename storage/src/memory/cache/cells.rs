@@ -113,7 +113,7 @@ pub struct Cache {
     /// The page that could not be emptied last.
     pub(super) stuck: Option<u32>,
     /// Turns until a thin page is looked for.
-    pub(super) look_in: u32,
+    pub(super) thin_search_in: u32,
     pub(super) generations: Generations,
     /// The epoch of this run: number 0.
     pub(super) own_epoch: Option<u32>,
@@ -153,7 +153,7 @@ pub(super) struct Hand {
 const VAIN_ROUNDS_MAX: usize = 4;
 
 /// Turns between two looks for a thin page, and pages of a class that are compared.
-pub(super) const LOOK_TURNS: u32 = 64;
+pub(super) const THIN_SEARCH_TURNS: u32 = 64;
 
 /// Bytes of free cells beside a sixteenth of all, above which pages are emptied.
 pub(super) const SPARE_BYTES: usize = 4 * PAGE_BYTES;
@@ -178,7 +178,7 @@ impl Cache {
             free_large: Vec::new(),
             thin: None,
             stuck: None,
-            look_in: LOOK_TURNS,
+            thin_search_in: THIN_SEARCH_TURNS,
             generations: Generations::new(),
             own_epoch: None,
             epochs: Vec::new(),

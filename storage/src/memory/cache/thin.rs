@@ -5,7 +5,7 @@ use crate::memory::cache::cell::SEQUENCE_AT;
 use crate::memory::cache::cell::is_free;
 use crate::memory::cache::cell::lengths;
 use crate::memory::cache::cells::Cache;
-use crate::memory::cache::cells::{LOOK_TURNS, SPARE_BYTES};
+use crate::memory::cache::cells::{SPARE_BYTES, THIN_SEARCH_TURNS};
 use crate::memory::cache::page::class_bytes;
 use crate::memory::cache::page::page_and_slot;
 use crate::memory::cache::page::small_id;
@@ -13,7 +13,7 @@ use crate::memory::index::entry::CellId;
 use crate::types::place::Lsn;
 
 /// Cells of a thin page that are looked at in a turn, and of them moved.
-const LOOKS_MAX: u32 = 1024;
+const CELLS_MAX: u32 = 1024;
 
 const MOVES_MAX: u32 = 64;
 
@@ -48,22 +48,22 @@ impl Cache {
             self.vain_steps = 0;
         }
         let is_tight = self.held_bytes() > held_bytes_max;
-        let (mut looks, mut moves) = match is_tight {
-            true => (LOOKS_MAX * TIGHT_TIMES, MOVES_MAX * TIGHT_TIMES),
-            false => (LOOKS_MAX, MOVES_MAX),
+        let (mut cells, mut moves) = match is_tight {
+            true => (CELLS_MAX * TIGHT_TIMES, MOVES_MAX * TIGHT_TIMES),
+            false => (CELLS_MAX, MOVES_MAX),
         };
         if self.thin.is_none() && !is_tight {
-            self.look_in -= 1;
-            if self.look_in > 0 {
+            self.thin_search_in -= 1;
+            if self.thin_search_in > 0 {
                 return;
             }
-            self.look_in = LOOK_TURNS;
+            self.thin_search_in = THIN_SEARCH_TURNS;
             if self.fresh_bytes - self.page_bytes <= SPARE_BYTES + self.fresh_bytes / 16 {
                 return;
             }
             self.thin = self.begin_thin(false);
         }
-        while looks > 0 && moves > 0 {
+        while cells > 0 && moves > 0 {
             if self.thin.is_none() && self.held_bytes() > held_bytes_max {
                 self.thin = self.begin_thin(true);
             }
@@ -77,7 +77,7 @@ impl Cache {
                 return;
             };
             self.thin = Some((number, slot));
-            looks -= 1;
+            cells -= 1;
             let from = small_id(number as usize, slot);
             if is_free(self.head_mut(from)) {
                 continue;

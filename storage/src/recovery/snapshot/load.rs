@@ -27,7 +27,7 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
     let mut slot = 0;
     let mut of_slot: Vec<(u32, PackedPlace)> = Vec::new();
     let mut named = vec![false; KEYSPACES_MAX];
-    let mut told: Vec<FileTimes> = Vec::new();
+    let mut taken: Vec<FileTimes> = Vec::new();
     reader.entries(|item| {
         let entry = match item {
             SnapshotItem::Newest(entry) => entry,
@@ -41,7 +41,7 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
             SnapshotItem::Partition(notes) => return memory.take_in_notes(notes),
             SnapshotItem::Times(times) => {
                 if coverage.admits_file(times.file)? {
-                    told.push(times.clone());
+                    taken.push(times.clone());
                 }
                 return Ok(());
             }
@@ -64,7 +64,7 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
         Ok(())
     })?;
     memory.take_in(slot, &of_slot);
-    told.iter().for_each(|times| memory.take_in_times(times));
+    taken.iter().for_each(|times| memory.take_in_times(times));
     let mut named = (0..).zip(named).filter(|(_, is_named)| *is_named);
     if !named.all(|(number, _)| memory.has_keyspace(number)) {
         return Err(SnapshotError::Stranger(

@@ -61,7 +61,7 @@ pub fn stub(
 impl ProvenEnd {
     /// What the snapshot `name` proves; nothing if it is of another node, or was given another
     /// name.
-    pub fn told_by<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
+    pub fn of_snapshot<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
         owner: Owner,
         name: SnapshotName,
         reader: &SnapshotReader<R>,

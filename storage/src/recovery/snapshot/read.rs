@@ -159,14 +159,14 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             offset += chunk.bytes.len() as u64;
         }
         let found = (chunks, entries, chunk_crcs.finalize());
-        let told = self.footer;
-        if found != (told.chunks, told.entries, told.chunks_crc) {
+        let footer = self.footer;
+        if found != (footer.chunks, footer.entries, footer.chunks_crc) {
             return Err(SnapshotError::Damaged {
                 offset,
                 cause: "chunks are missing",
             });
         }
-        Ok(told)
+        Ok(footer)
     }
 }
 

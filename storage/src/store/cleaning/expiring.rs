@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_table_tells_is_not_restored() {
+    fn what_no_table_names_is_not_restored() {
         let bucket = |from_ms, by_ms| Bucket {
             from_ms,
             by_ms,

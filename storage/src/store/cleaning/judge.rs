@@ -3,8 +3,8 @@
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
 use crate::format::system_key::{is_local, is_text_token, is_token};
+use crate::log::reports::Moved;
 use crate::log::room::{Purpose, Room};
-use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::{
     CHUNK_BYTES, Chunk, Damaged, Move, STEP_BYTES, STEP_PARTS, Victim,
@@ -397,7 +397,7 @@ impl<P: Blocks> Cleaned<'_, P> {
         if expires || ends {
             let time_ms = self.data.time_ms();
             self.log.carry_time(time_ms);
-            if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
+            if victim.is_inherited && !is_planted(Bug::InheritedTimeUnannounced) {
                 self.log.owe_contents();
             }
         }

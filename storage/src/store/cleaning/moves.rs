@@ -2,7 +2,7 @@
 
 use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES};
 use crate::log::log::Log;
-use crate::log::told::Moved;
+use crate::log::reports::Moved;
 use crate::memory::index::entry::Candidate;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Move;

@@ -289,7 +289,7 @@ impl Keyspaces {
     ///
     /// # Errors
     /// [`KeyspaceError`] if there is no room for another prefix.
-    pub fn hear(&mut self, prefix: &[u8], settings: Settings) -> Result<bool, KeyspaceError> {
+    pub fn learn(&mut self, prefix: &[u8], settings: Settings) -> Result<bool, KeyspaceError> {
         let at = self.entry(prefix)?;
         let keyspace = &mut self.keyspaces[at];
         let is_newer = settings.outranks(&keyspace.newest);
@@ -302,13 +302,13 @@ impl Keyspaces {
     /// The same of settings that stand in a record of another shard.
     ///
     /// # Errors
-    /// As [`Keyspaces::hear`].
+    /// As [`Keyspaces::learn`].
     pub fn learn_recorded(
         &mut self,
         prefix: &[u8],
         settings: Settings,
     ) -> Result<bool, KeyspaceError> {
-        let is_newer = self.hear(prefix, settings)?;
+        let is_newer = self.learn(prefix, settings)?;
         let at = self.entry(prefix)?;
         self.keyspaces[at].note_record(settings);
         Ok(is_newer)

@@ -15,5 +15,5 @@ pub use keyspaces::{KeyspaceError, Keyspaces};
 pub use rule::Rule;
 pub use settings::{
     KEYSPACES_MAX, PREFIX_BYTES_MAX, SETTINGS_BYTES, Settings, SettingsEntry, Since, is_understood,
-    keyspace_key, prefix_of, told_by,
+    keyspace_key, prefix_of, settings_in,
 };

@@ -229,7 +229,7 @@ pub fn is_understood(part: &PartView<'_>) -> bool {
             };
             return is_good && is_redo_key(key);
         }
-        _ => return told_by(part).is_some(),
+        _ => return settings_in(part).is_some(),
     };
     part.kind() == PartKind::Put && part.value().len() <= note_bytes_max
 }
@@ -245,7 +245,7 @@ fn is_token_part(part: &PartView<'_>) -> bool {
 
 /// The prefix and its settings, if the part is a record of them.
 #[must_use]
-pub fn told_by<'a>(part: &PartView<'a>) -> Option<(&'a [u8], Settings)> {
+pub fn settings_in<'a>(part: &PartView<'a>) -> Option<(&'a [u8], Settings)> {
     let prefix = prefix_of(part.key()).filter(|_| part.kind() == PartKind::Put)?;
     Settings::read(part.value()).map(|(settings, _)| (prefix, settings))
 }

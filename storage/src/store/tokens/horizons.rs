@@ -14,12 +14,12 @@ const HALVINGS_MAX: u32 = 6;
 const RAISE_MS_MIN: u64 = 1_000;
 
 /// A horizon is looked at so long after it may be raised, in milliseconds, if there is room.
-const LOOKED_AT_MS: u64 = 20_000;
+const CHECKED_AFTER_MS: u64 = 20_000;
 
 /// How long after its expiry a token may be dropped, about, in milliseconds: until a record pays
 /// off, and until it is there.
 pub(crate) fn raised_within_ms(horizon_ms: u64) -> u64 {
-    worth_ms(horizon_ms) + LOOKED_AT_MS
+    worth_ms(horizon_ms) + CHECKED_AFTER_MS
 }
 
 /// A border is logged anew if it rises by so many milliseconds.

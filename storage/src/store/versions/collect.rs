@@ -113,8 +113,8 @@ impl Collected {
         if let Some((number, successor)) = self.restored.take() {
             self.end_key(number, successor);
         }
-        let is_told = self.versions.newest(id).is_some();
-        is_told && self.begun.insert(id.0)
+        let is_known = self.versions.newest(id).is_some();
+        is_known && self.begun.insert(id.0)
     }
 
     /// Whether the newest version of a key that is known so far stands there.

@@ -170,8 +170,8 @@ fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
     let mut member = Member::new(1);
     if keeps_versions {
         member.rest();
-        let heard = member.store.keyspaces_mut().hear(b"", super::settings(1));
-        assert_eq!(heard, Ok(true));
+        let learned = member.store.keyspaces_mut().learn(b"", super::settings(1));
+        assert_eq!(learned, Ok(true));
         let key = keyspace_key(0, b"");
         let room = member
             .store

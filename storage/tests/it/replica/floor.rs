@@ -49,7 +49,7 @@ impl Member {
         self.follow(at, &keyspace_key(0, b""), Some(&entry.value()));
     }
 
-    fn tell(&mut self, value: &[u8]) {
+    fn keep_note(&mut self, value: &[u8]) {
         self.rest();
         let key = local_key(SLOT);
         assert_eq!(
@@ -64,10 +64,10 @@ impl Member {
         self.rest();
     }
 
-    fn tell_under_way(&mut self, flag: u8) {
+    fn note_under_way(&mut self, flag: u8) {
         let mut value = [0; LOCAL_BYTES];
         (value[0], value[1]) = (LOCAL_VERSION, flag);
-        self.tell(&value);
+        self.keep_note(&value);
     }
 
     /// All up to there has come, and no past of it.
@@ -78,7 +78,7 @@ impl Member {
         value[FLOOR_TIME_AT..FLOOR_TIME_AT + 8].copy_from_slice(&time_ms.to_le_bytes());
         value[FLOOR_AT..FLOOR_AT + 4].copy_from_slice(&at.epoch.to_le_bytes());
         value[FLOOR_AT + 8..FLOOR_AT + 16].copy_from_slice(&at.sequence.to_le_bytes());
-        self.tell(&value);
+        self.keep_note(&value);
     }
 
     fn was(&self, key: &[u8], at: At) -> WasAt {
@@ -104,13 +104,13 @@ impl Member {
     }
 
     fn versions_of(&self, key: &[u8]) -> Vec<Version> {
-        let told = self.history(key).into_iter();
-        told.map(|(version, ..)| version).collect()
+        let versions = self.history(key).into_iter();
+        versions.map(|(version, ..)| version).collect()
     }
 }
 
 #[test]
-fn a_version_that_has_diverged_is_told_neither_behind_the_floor_nor_by_a_start() {
+fn a_version_that_has_diverged_is_shown_neither_behind_the_floor_nor_by_a_start() {
     let mut member = Member::new(3);
     member.link();
     let (one, two) = (key(SLOT, 1), key(SLOT, 2));
@@ -122,7 +122,7 @@ fn a_version_that_has_diverged_is_told_neither_behind_the_floor_nor_by_a_start()
     }
     assert_eq!(member.versions_of(&one).len(), 4, "three before the newest");
 
-    member.tell_under_way(LOCAL_HAS_REWIND);
+    member.note_under_way(LOCAL_HAS_REWIND);
     member.follow(version(OTHER, 3), &two, Some(&[2; 40]));
     member.follow(version(OTHER, 4), &one, Some(&[1; 40]));
     let floor = version(OTHER, 4);
@@ -174,7 +174,7 @@ fn what_a_scan_brings_has_no_past_and_what_follows_it_has() {
     member.follow_settings(version(OWN, 1));
     member.follow(version(OWN, 2), &one, Some(&[1; 40]));
     member.follow(version(OWN, 3), &gone, Some(&[1; 40]));
-    member.tell_under_way(LOCAL_HAS_SCAN);
+    member.note_under_way(LOCAL_HAS_SCAN);
     // Versions 4 to 9 of the first key do not come. Of the other one comes its deletion, which a
     // sweep would log with the version of the value.
     member.follow(version(OWN, 10), &one, Some(&[2; 40]));

@@ -73,7 +73,7 @@ fn what_is_no_struct_with_named_fields_is_refused() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_that_is_wrong_is_reported_at_once() {
     let found = sentences("#[repr(align(4))] struct P<T> { a: u32, b: String, c: T }");
     assert_eq!(found.len(), 4, "{found:?}");
 }

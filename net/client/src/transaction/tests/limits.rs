@@ -89,21 +89,21 @@ fn a_transaction_of_a_hundred_keys_commits_as_one_apply() {
 
 #[test]
 fn lengths_beyond_a_limit_are_refused_with_the_limit() {
-    let tell = |act: Act| refused(Isolation::Serializable, act);
+    let refusal_of = |act: Act| refused(Isolation::Serializable, act);
     assert_eq!(
-        tell(|own| own.set(b"", b"1")),
+        refusal_of(|own| own.set(b"", b"1")),
         "a key of 0 bytes: it has 1 to 1024"
     );
     assert_eq!(
-        tell(|own| own.get(&[7; 1025]).wait().map(drop)),
+        refusal_of(|own| own.get(&[7; 1025]).wait().map(drop)),
         "a key of 1025 bytes: it has 1 to 1024"
     );
     assert_eq!(
-        tell(|own| own.set(b"{s}a", &[1; 1025])),
+        refusal_of(|own| own.set(b"{s}a", &[1; 1025])),
         "a value of 1025 bytes for \"{s}a\": the limit is 1024"
     );
     assert_eq!(
-        tell(|own| {
+        refusal_of(|own| {
             own.set(b"{s}a", &[1; 1024])?;
             // It takes the place of the first.
             own.set(b"{s}a", &[2; 1024])?;
@@ -115,64 +115,64 @@ fn lengths_beyond_a_limit_are_refused_with_the_limit() {
 
 #[test]
 fn more_instructions_than_an_apply_has_are_refused() {
-    let told = refused(Isolation::Serializable, |own| {
+    let refusal = refused(Isolation::Serializable, |own| {
         let key = own.key(b"{s}first")?;
         loop {
             own.then(key.is_absent())?;
         }
     });
     assert_eq!(
-        told,
+        refusal,
         "the commit would take 65 instructions with its guards: the limit is 64"
     );
 }
 
 #[test]
 fn instructions_of_apply_alone_and_keys_of_others_are_refused() {
-    let told = refused(Isolation::Serializable, |own| {
+    let refusal = refused(Isolation::Serializable, |own| {
         own.then(ApplyInstruction {
             key: 0,
             reason: 0,
             action: Action::OnExpire { effects: 0 },
         })
     });
-    assert!(told.starts_with("OnExpire { effects: 0 } is an instruction of APPLY alone"));
-    let told = refused(Isolation::Serializable, |own| {
+    assert!(refusal.starts_with("OnExpire { effects: 0 } is an instruction of APPLY alone"));
+    let refusal = refused(Isolation::Serializable, |own| {
         let mut other = Store::default().begin(Isolation::Serializable);
         let third = [b"{s}a", b"{s}b", b"{s}c"].map(|name| other.key(name).expect("named"))[2];
         own.then(third.exists())
     });
-    assert_eq!(told, "key 2 is not a key of this transaction");
+    assert_eq!(refusal, "key 2 is not a key of this transaction");
 }
 
 #[test]
 fn an_expiry_that_cannot_be_said_or_kept_is_refused() {
-    let tell = |key: &'static [u8], value: &'static [u8], expiry| {
+    let refusal_of = |key: &'static [u8], value: &'static [u8], expiry| {
         refused(Isolation::Serializable, |own| {
             own.set_with(key, value, expiry)
         })
     };
     assert_eq!(
-        tell(b"{s}a", b"1", Expiry::At(0)),
+        refusal_of(b"{s}a", b"1", Expiry::At(0)),
         "an expiry of 0 ms: it is 1 to 281474976710655"
     );
     assert_eq!(
-        tell(b"{s}a", b"1", Expiry::In(1 << 48)),
+        refusal_of(b"{s}a", b"1", Expiry::In(1 << 48)),
         "an expiry of 281474976710656 ms: it is 1 to 281474976710655"
     );
     assert_eq!(
-        tell(b"{s}unread", b"1", Expiry::Keep),
+        refusal_of(b"{s}unread", b"1", Expiry::Keep),
         "\"{s}unread\" is to keep its expiry and was not read: get it before"
     );
     assert_eq!(
-        tell(b"{s}expires", b"longer than before", Expiry::Keep),
+        refusal_of(b"{s}expires", b"longer than before", Expiry::Keep),
         "\"{s}expires\" expires, and a value of 18 bytes cannot take the place of 8 bytes and \
          keep that: say when the new value expires"
     );
 }
 
 #[test]
-fn a_value_that_only_the_commit_decides_is_not_told() {
+fn a_value_that_only_the_commit_decides_is_not_shown() {
     let expected = "the value of \"{s}expires\" is not known before the commit: what the \
                     transaction does to it needs the time of the store, or fails on what is there";
     let of_time = refused(Isolation::Serializable, |own| {
@@ -187,9 +187,9 @@ fn a_value_that_only_the_commit_decides_is_not_told() {
     let mut own = store.begin(Isolation::Serializable);
     let n = own.key(b"{s}n").expect("named");
     own.then(n.u64(0).decrease(2u64)).expect("added");
-    let told = own.get(b"{s}n").wait();
+    let answer = own.get(b"{s}n").wait();
     assert!(matches!(
-        told,
+        answer,
         Err(TransactionError::Refused(
             TransactionRefusal::Undecided { .. }
         ))
@@ -203,10 +203,10 @@ fn a_value_that_only_the_commit_decides_is_not_told() {
 
 #[test]
 fn savepoints_have_a_limit() {
-    let told = refused(Isolation::Snapshot, |own| {
+    let refusal = refused(Isolation::Snapshot, |own| {
         loop {
             own.savepoint("one more")?;
         }
     });
-    assert_eq!(told, "one savepoint more than 64, which is the limit");
+    assert_eq!(refusal, "one savepoint more than 64, which is the limit");
 }

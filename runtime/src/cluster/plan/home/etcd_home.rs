@@ -8,7 +8,7 @@ use crate::etcd::answer::KeyValue;
 use crate::etcd::gateway::{CallError, Gateway};
 
 /// Between two looks of a watch.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// How long a swap without an answer is asked again.
 const SWAP: Duration = Duration::from_secs(2);
 /// Between two such tries.
@@ -102,7 +102,7 @@ impl PlanHome for EtcdHome {
         let until = Instant::now() + longest;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(POLL_EVERY));
             let (etcd, found) = self.read_plan(true)?;
             let revision = found.map(|found| found.mod_revision);
             let revision = revision.map(|modified| Revision::Key { etcd, modified });
@@ -114,7 +114,7 @@ impl PlanHome for EtcdHome {
                     Some(plan) => Watched::Changed(plan),
                 });
             }
-            if left <= LOOK {
+            if left <= POLL_EVERY {
                 return Ok(Watched::Same);
             }
         }

@@ -12,7 +12,7 @@ use crate::cluster::plan::replacing::{beside, replace, write_like, write_new};
 use crate::system::file_lock::FileLock;
 
 /// Between two readings of a watch.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// The wait for another command that changes the file.
 const LOCK: Duration = Duration::from_secs(2);
 
@@ -112,11 +112,11 @@ impl PlanHome for FileHome {
         let until = Instant::now() + longest;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(POLL_EVERY));
             match self.load()? {
                 None => return Ok(Watched::Gone),
                 Some(plan) if plan.revision != *known => return Ok(Watched::Changed(plan)),
-                Some(_) if left <= LOOK => return Ok(Watched::Same),
+                Some(_) if left <= POLL_EVERY => return Ok(Watched::Same),
                 Some(_) => {}
             }
         }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::commands::Words;
 
 /// A command, and what both servers answered.
-pub(crate) struct Told<'a> {
+pub(crate) struct Replies<'a> {
     /// What the same read had before it.
     pub(crate) before: &'a [Words],
     pub(crate) command: &'a Words,
@@ -19,7 +19,7 @@ pub(crate) struct Difference {
     pub(crate) what: &'static str,
     /// Whether the two servers may have other keys behind it.
     pub(crate) leaves_another_state: bool,
-    is_it: fn(&Told<'_>) -> bool,
+    is_it: fn(&Replies<'_>) -> bool,
 }
 
 /// All differences.
@@ -32,28 +32,32 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         what: "the order of KEYS and SCAN",
         leaves_another_state: false,
-        is_it: |told| {
-            let name = told.command[0].to_ascii_lowercase();
+        is_it: |replies| {
+            let name = replies.command[0].to_ascii_lowercase();
             let is_listed = name == b"keys" || name == b"scan";
-            told.ours != told.theirs && is_listed && lines(told.ours) == lines(told.theirs)
+            replies.ours != replies.theirs
+                && is_listed
+                && lines(replies.ours) == lines(replies.theirs)
         },
     },
     Difference {
         what: "the order of the fields of a hash",
         leaves_another_state: false,
-        is_it: |told| {
+        is_it: |replies| {
             let names: [&[u8]; 4] = [b"HGETALL", b"HKEYS", b"HVALS", b"HSCAN"];
             let lists = |command: &Words| names.contains(&&command[0].to_ascii_uppercase()[..]);
-            told.ours != told.theirs
-                && ran(told).any(lists)
-                && lines(told.ours) == lines(told.theirs)
+            replies.ours != replies.theirs
+                && ran(replies).any(lists)
+                && lines(replies.ours) == lines(replies.theirs)
         },
     },
     Difference {
         what: "an expiry is at most 2^48 - 1 milliseconds",
         leaves_another_state: true,
-        is_it: |told| {
-            let is_late = ran(told).flat_map(expiries).any(|expiry| expiry > 1 << 40);
+        is_it: |replies| {
+            let is_late = ran(replies)
+                .flat_map(expiries)
+                .any(|expiry| expiry > 1 << 40);
             let refused = b"-ERR invalid expire time in";
             let count = |reply: &[u8]| {
                 reply
@@ -61,16 +65,16 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
                     .filter(|it| it == refused)
                     .count()
             };
-            is_late && count(told.ours) > count(told.theirs)
+            is_late && count(replies.ours) > count(replies.theirs)
         },
     },
     Difference {
         what: "ENCODING follows from the value",
         leaves_another_state: false,
-        is_it: |told| {
+        is_it: |replies| {
             let is_name = |name: &[u8]| matches!(name, b"raw\r" | b"embstr\r" | b"int\r");
             let is_len = |line: &[u8]| matches!(line, b"$3\r" | b"$6\r");
-            differs_in_lines(told, |ours, theirs| {
+            differs_in_lines(replies, |ours, theirs| {
                 is_name(ours) && is_name(theirs) || is_len(ours) && is_len(theirs)
             })
         },
@@ -78,7 +82,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         what: "digits behind the point",
         leaves_another_state: true,
-        is_it: |told| {
+        is_it: |replies| {
             let float = |line: &[u8]| {
                 std::str::from_utf8(line)
                     .ok()?
@@ -86,7 +90,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
                     .parse::<f64>()
                     .ok()
             };
-            differs_in_lines(told, |ours, theirs| match (float(ours), float(theirs)) {
+            differs_in_lines(replies, |ours, theirs| match (float(ours), float(theirs)) {
                 (Some(ours), Some(theirs)) => (ours - theirs).abs() <= ours.abs() * 1e-15,
                 _ => ours.starts_with(b"$") && theirs.starts_with(b"$"),
             })
@@ -95,67 +99,67 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         what: "a SET that has expired already is a change",
         leaves_another_state: true,
-        is_it: |told| {
-            let is_none = told.ours == b"_\r\n" || told.ours == b"*-1\r\n";
+        is_it: |replies| {
+            let is_none = replies.ours == b"_\r\n" || replies.ours == b"*-1\r\n";
             let is_past = |command: &Words| {
                 let is_set = command[0].eq_ignore_ascii_case(b"set");
                 is_set && expiries(command).any(|expiry| expiry < 1 << 30)
             };
-            is_none && told.theirs.starts_with(b"*") && told.before.iter().any(is_past)
+            is_none && replies.theirs.starts_with(b"*") && replies.before.iter().any(is_past)
         },
     },
     Difference {
         what: "a number has at most 21 digits in front of the point",
         leaves_another_state: true,
-        is_it: |told| {
+        is_it: |replies| {
             let refused = b"-ERR value is out of range: a number has at most 21 digits";
-            has(told.ours, refused)
+            has(replies.ours, refused)
         },
     },
     Difference {
         what: "REFCOUNT is 1",
         leaves_another_state: false,
-        is_it: |told| {
-            let ran = ran(told).any(|command| {
+        is_it: |replies| {
+            let ran = ran(replies).any(|command| {
                 let subcommand = command.get(1).map_or(&[][..], |word| &word[..]);
                 subcommand.eq_ignore_ascii_case(b"refcount")
             });
-            ran && differs_in_lines(told, |ours, theirs| ours == b":1\r" && theirs == b":2\r")
+            ran && differs_in_lines(replies, |ours, theirs| ours == b":1\r" && theirs == b":2\r")
         },
     },
     Difference {
         what: "a bit beyond the longest value",
         leaves_another_state: false,
-        is_it: |told| {
+        is_it: |replies| {
             let refused = b"-ERR bit offset is not an integer or out of range\r";
-            differs_in_lines(told, |ours, theirs| ours == b":0\r" && theirs == refused)
+            differs_in_lines(replies, |ours, theirs| ours == b":0\r" && theirs == refused)
         },
     },
     Difference {
         what: "a key has 1 to 1024 bytes",
         leaves_another_state: true,
-        is_it: |told| has(told.ours, b"-ERR a key has 1 to 1024 bytes\r"),
+        is_it: |replies| has(replies.ours, b"-ERR a key has 1 to 1024 bytes\r"),
     },
     Difference {
         what: "the reply of a script has at most 128 levels",
         leaves_another_state: true,
-        is_it: |told| {
+        is_it: |replies| {
             let refused = b"-ERR the reply of the script is nested deeper than 128 levels";
-            has(told.ours, refused)
+            has(replies.ours, refused)
         },
     },
     Difference {
         what: "a script that fails leaves nothing",
         leaves_another_state: true,
-        is_it: |told| told.ours == told.theirs && has(told.ours, b" script:"),
+        is_it: |replies| replies.ours == replies.theirs && has(replies.ours, b" script:"),
     },
 ];
 
 /// The difference that it is, if RESP.md names one.
-pub(crate) fn explained(told: &Told<'_>) -> Option<&'static Difference> {
+pub(crate) fn explained(replies: &Replies<'_>) -> Option<&'static Difference> {
     DIFFERENCES
         .iter()
-        .find(|difference| (difference.is_it)(told))
+        .find(|difference| (difference.is_it)(replies))
 }
 
 /// Whether `text` stands in a reply.
@@ -175,28 +179,28 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 /// Whether the replies have as many lines, and each pair of lines that differ is as `may` says.
-fn differs_in_lines(told: &Told<'_>, may: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+fn differs_in_lines(replies: &Replies<'_>, may: impl Fn(&[u8], &[u8]) -> bool) -> bool {
     let lines = |reply: &[u8]| -> Vec<Vec<u8>> {
         reply
             .split(|byte| *byte == b'\n')
             .map(<[u8]>::to_vec)
             .collect()
     };
-    let (ours, theirs) = (lines(told.ours), lines(told.theirs));
+    let (ours, theirs) = (lines(replies.ours), lines(replies.theirs));
     let mut pairs = ours
         .iter()
         .zip(&theirs)
         .filter(|(ours, theirs)| ours != theirs);
-    told.ours != told.theirs
+    replies.ours != replies.theirs
         && ours.len() == theirs.len()
         && pairs.all(|(ours, theirs)| may(ours, theirs))
 }
 
 /// The commands that a reply may be about: of EXEC those before it.
-fn ran<'a>(told: &Told<'a>) -> impl Iterator<Item = &'a Words> {
-    let is_exec = told.command[0].eq_ignore_ascii_case(b"exec");
-    let before = if is_exec { told.before } else { &[] };
-    before.iter().chain([told.command])
+fn ran<'a>(replies: &Replies<'a>) -> impl Iterator<Item = &'a Words> {
+    let is_exec = replies.command[0].eq_ignore_ascii_case(b"exec");
+    let before = if is_exec { replies.before } else { &[] };
+    before.iter().chain([replies.command])
 }
 
 /// What a command gives as an expiry or a lifetime, in the place of one.
@@ -227,15 +231,15 @@ fn replies_with_time(command: &Words) -> bool {
 
 /// Whether both tell the same but for numbers that are a time or what is left of one, no more of
 /// them than commands that tell one.
-fn about_as_late(told: &Told<'_>) -> bool {
+fn about_as_late(replies: &Replies<'_>) -> bool {
     const APART_MAX: i64 = 60_000;
     let time = |line: &[u8]| number(line.strip_prefix(b":")?).filter(|number| *number > 100_000);
     let left = Cell::new(
-        ran(told)
+        ran(replies)
             .filter(|command| replies_with_time(command))
             .count(),
     );
-    differs_in_lines(told, |ours, theirs| {
+    differs_in_lines(replies, |ours, theirs| {
         let Some(fewer) = left.get().checked_sub(1) else {
             return false;
         };
@@ -246,17 +250,17 @@ fn about_as_late(told: &Told<'_>) -> bool {
 }
 
 #[test]
-fn a_number_is_excused_as_a_time_only_where_a_command_tells_one() {
+fn a_number_is_excused_as_a_time_only_where_a_command_shows_one() {
     let words = |line: &str| -> Words { line.split(' ').map(|it| it.into()).collect() };
     let excused = |before: &[&str], line: &str, ours: &str, theirs: &str| {
         let before: Vec<Words> = before.iter().map(|line| words(line)).collect();
-        let told = Told {
+        let replies = Replies {
             before: &before,
             command: &words(line),
             ours: ours.as_bytes(),
             theirs: theirs.as_bytes(),
         };
-        explained(&told).map(|it| it.what)
+        explained(&replies).map(|it| it.what)
     };
     let late = Some("what is left of a lifetime");
     let pair = (":200001\r\n", ":200000\r\n");

@@ -106,16 +106,16 @@ fn a_commit_with_a_token_is_resolved_behind_a_kill_and_one_without_says_unknown(
     let server = Server::start(&directory, &flags);
     *way.to.lock().expect("no panic") = server.address.parse().expect("an address");
     let write = unknown.write().expect("it had a token");
-    let mut told = client.resolve::<Changed>(write).wait();
+    let mut resolved = client.resolve::<Changed>(write).wait();
     for _ in 0..20 {
-        if told.is_ok() {
+        if resolved.is_ok() {
             break;
         }
         // The connection is made anew.
         std::thread::sleep(Duration::from_millis(100));
-        told = client.resolve::<Changed>(write).wait();
+        resolved = client.resolve::<Changed>(write).wait();
     }
-    assert!(told.expect("resolved").is_replayed);
+    assert!(resolved.expect("resolved").is_replayed);
     assert_eq!(read(&client, b"{x}a"), 3);
     drop(client);
     assert_eq!(server.stop(), Some(0));

@@ -15,7 +15,7 @@ fn settings(revision: u64, versions: u8, retention_ms: u64) -> Settings {
 }
 
 fn write(keyspaces: &mut Keyspaces, prefix: &[u8], slot: u16, settings: Settings, at: u64) {
-    keyspaces.hear(prefix, settings).unwrap();
+    keyspaces.learn(prefix, settings).unwrap();
     let value = keyspaces.to_log(prefix, partition_of(slot));
     let record = Record {
         slot,
@@ -66,11 +66,11 @@ fn settings_that_go_on_with_the_history_of_settings_that_are_gone_are_late() {
     };
     let nothing = Keyspaces::default();
     let mut known = Keyspaces::default();
-    known.hear(b"stock:", settings(1, 9, 0)).unwrap();
+    known.learn(b"stock:", settings(1, 9, 0)).unwrap();
     let first = known.to_log(b"stock:", partition_of(0));
     assert!(!is_late(&nothing, (&first, 4)), "they begin a history");
     write(&mut known, b"stock:", 0, settings(1, 9, 0), 4);
-    known.hear(b"stock:", settings(2, 8, 0)).unwrap();
+    known.learn(b"stock:", settings(2, 8, 0)).unwrap();
     let second = known.to_log(b"stock:", partition_of(0));
     assert!(!is_late(&known, (&second, 6)), "the first are known");
     assert!(is_late(&nothing, (&second, 6)), "the first are gone");
@@ -146,7 +146,7 @@ fn history_begins_anew_only_when_more_is_kept() {
 }
 
 #[test]
-fn a_dropped_keyspace_tells_since_when_the_shorter_one_is_in_force() {
+fn a_dropped_keyspace_says_since_when_the_shorter_one_is_in_force() {
     let mut keyspaces = Keyspaces::default();
     write(&mut keyspaces, b"a", 0, settings(1, 5, 0), 1);
     write(&mut keyspaces, b"ab", 0, settings(2, 0, 0), 2);
@@ -201,13 +201,13 @@ fn an_older_record_changes_nothing_and_a_copy_takes_its_place() {
     assert!(!keyspaces.moved(0, place(88), place(104)));
     assert_eq!(keyspaces.first_behind(b"a", [0].into_iter()), None);
     assert_eq!(keyspaces.first_behind(b"a", [0, 2, 1].into_iter()), Some(2));
-    keyspaces.hear(b"a", settings(3, 0, 0)).unwrap();
-    let told = |partitions: &[usize]| {
-        let mut told = keyspaces.logged(partitions);
-        told.next().map(|(_, settings)| settings.revision)
+    keyspaces.learn(b"a", settings(3, 0, 0)).unwrap();
+    let logged = |partitions: &[usize]| {
+        let mut logged = keyspaces.logged(partitions);
+        logged.next().map(|(_, settings)| settings.revision)
     };
     assert_eq!(
-        (told(&[0]), told(&[1]), told(&[])),
+        (logged(&[0]), logged(&[1]), logged(&[])),
         (Some(2), None, Some(3))
     );
 }
@@ -315,15 +315,15 @@ fn no_more_than_the_limit_are_taken() {
     for number in 0..KEYSPACES_MAX {
         let prefix = format!("k{number}");
         assert_eq!(
-            keyspaces.hear(prefix.as_bytes(), settings(1, 1, 0)),
+            keyspaces.learn(prefix.as_bytes(), settings(1, 1, 0)),
             Ok(true)
         );
     }
     assert_eq!(
-        keyspaces.hear(b"one more", settings(1, 1, 0)),
+        keyspaces.learn(b"one more", settings(1, 1, 0)),
         Err(KeyspaceError::TooMany)
     );
-    assert_eq!(keyspaces.hear(b"k5", settings(1, 1, 0)), Ok(false));
+    assert_eq!(keyspaces.learn(b"k5", settings(1, 1, 0)), Ok(false));
 }
 
 #[test]
@@ -332,14 +332,14 @@ fn what_stands_in_no_record_is_forgotten_and_found_when_a_record_comes() {
     write(&mut keyspaces, b"a", 0, settings(1, 2, 0), 1);
     assert_eq!(keyspaces.found(), 1);
     for prefix in [&b""[..], b"a", b"b"] {
-        assert_eq!(keyspaces.hear(prefix, settings(2, 0, 0)), Ok(true));
+        assert_eq!(keyspaces.learn(prefix, settings(2, 0, 0)), Ok(true));
     }
-    let told = |keyspaces: &Keyspaces| {
+    let logged = |keyspaces: &Keyspaces| {
         let all = keyspaces.recorded();
         let all = all.map(|(prefix, settings)| (prefix.to_vec(), settings.revision));
         all.collect::<Vec<_>>()
     };
-    assert_eq!(told(&keyspaces), [(b"a".to_vec(), 1)]);
+    assert_eq!(logged(&keyspaces), [(b"a".to_vec(), 1)]);
     keyspaces.forget_unrecorded();
     let revision = |keyspaces: &Keyspaces, prefix: &[u8]| {
         let newest = keyspaces.newest(prefix);
@@ -414,7 +414,7 @@ fn what_may_rule_a_key_are_the_prefixes_in_force_that_begin_as_it_does() {
                 ..settings(at, u8::try_from(below(3)).unwrap(), 0)
             };
             match below(8) {
-                0 => drop(keyspaces.hear(prefix, settings)),
+                0 => drop(keyspaces.learn(prefix, settings)),
                 1 => keyspaces.forget_unrecorded(),
                 2 => {
                     let mut restored = Keyspaces::default();
@@ -434,13 +434,13 @@ fn what_may_rule_a_key_are_the_prefixes_in_force_that_begin_as_it_does() {
                 .into_iter()
                 .flat_map(|key| [0, 64, 128].map(|it| (key, it)))
             {
-                let told = keyspaces.of(slot, key);
+                let ruling = keyspaces.of(slot, key);
                 let expected = model.of(partition_of(slot), key);
                 let shown = |it: Option<(&[u8], &Settings)>| {
                     it.map(|(prefix, settings)| (prefix.to_vec(), settings.revision))
                 };
                 assert_eq!(
-                    shown(told),
+                    shown(ruling),
                     shown(expected),
                     "seed {seed}, step {at}: {key:?}"
                 );
@@ -450,7 +450,7 @@ fn what_may_rule_a_key_are_the_prefixes_in_force_that_begin_as_it_does() {
                     model.may_rule(key),
                     "seed {seed}, step {at}: {key:?}"
                 );
-                ruled += u64::from(told.is_some());
+                ruled += u64::from(ruling.is_some());
                 free += u64::from(!may_rule);
             }
         }

@@ -82,7 +82,7 @@ fn a_swap_that_nobody_answers_is_unknown_and_not_failed() {
 }
 
 #[test]
-fn a_reading_goes_to_the_next_endpoint_and_tells_what_was_wrong_with_each() {
+fn a_reading_goes_to_the_next_endpoint_and_says_what_was_wrong_with_each() {
     use Fault::{AnswerCut, AnswerLate, AnswerLost, NoQuorum, Page, Redirect};
     for fault in [AnswerCut, AnswerLate, AnswerLost, NoQuorum, Page, Redirect] {
         let (bad, good) = (ScriptedEtcd::start(), ScriptedEtcd::start());
@@ -145,7 +145,7 @@ fn a_watch_sees_a_revision_that_goes_back_and_a_text_that_is_too_long_for_a_plan
 }
 
 #[test]
-fn a_token_that_expires_is_renewed_and_a_wrong_password_is_told() {
+fn a_token_that_expires_is_renewed_and_a_wrong_password_is_reported() {
     let folder = std::env::temp_dir().join(format!("penstock-token-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("made");
     let secret = folder.join("secret");

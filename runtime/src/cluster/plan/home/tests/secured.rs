@@ -202,9 +202,9 @@ fn an_etcd_with_tls_is_asked_by_who_trusts_it_and_shows_a_certificate() {
         access: no_pem,
         secret_file: None,
     };
-    let told = place.open().err().expect("refused");
+    let message = place.open().err().expect("refused");
     assert!(
-        told.starts_with("etcd_ca: ") && told.contains("no certificate in PEM"),
-        "{told}"
+        message.starts_with("etcd_ca: ") && message.contains("no certificate in PEM"),
+        "{message}"
     );
 }
