@@ -82,11 +82,11 @@ pub fn is_redo(key: &[u8]) -> bool {
 /// Whether a key is one that a redo record has.
 #[must_use]
 pub fn is_redo_key(key: &[u8]) -> bool {
-    let letters = b'a'..b'a' + REDO_RECORDS_MAX as u8;
+    let mut letters = (b'a'..).take(REDO_RECORDS_MAX);
     is_redo(key)
         && key.len() == REDO_KEY_BYTES
         && key[REDO_KEY_BYTES - 2] == b'}'
-        && letters.contains(&key[REDO_KEY_BYTES - 1])
+        && letters.any(|letter| letter == key[REDO_KEY_BYTES - 1])
 }
 
 /// The keys of the redo records of a partition, by two bytes that lead to its first slot.

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use penstock_net::frame::{Header, Opcode, write_frame};
+use penstock_net::frame::{HEADER_BYTES, Header, Opcode, write_frame};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::program::BACKUP_ASKS;
+use penstock_net::request::BatchRequest;
 use penstock_net::resp::{Client, Conversation};
 use penstock_shard::opening::{change_shards, take_inventory};
 use penstock_shard::{ChangesReport, Event, Mail, SessionId, ShardConfig};
@@ -24,18 +25,46 @@ use crate::rights::resp::Still;
 use crate::scripts::command;
 use crate::server::{Asked, Failure, Files, SEGMENT_BYTES, Server, Snapshots};
 
-use super::{KEYS, key};
+use super::commands::{hashes, texts};
+use super::model::{Content, Found, Held};
 
 const LIMITS: Limits = Limits {
     frame_bytes_max: 16 << 10,
     value_bytes_max: 3 << 10,
 };
+/// Names of reads that no client of the model asks.
+const BESIDE: u64 = 1 << 40;
+const HELLO_ID: u64 = u64::MAX;
+/// Bytes of the log of a shard between two snapshots: little, so that short runs have some.
+const SNAPSHOT_BYTES: u64 = 200;
 const ROUNDS_MAX: usize = 20_000;
 /// Files of one shard have numbers from a multiple of this on.
 const FILES: u32 = 10_000;
 
-/// What is there, by key.
-pub type Found = BTreeMap<String, String>;
+/// Unix milliseconds of so many ticks. Whatever ends by itself ends half a tick before one.
+pub fn time_ms(tick: u64) -> u64 {
+    1_000_000 + 4_000 * tick
+}
+
+/// What starts of a node have met.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Met {
+    /// Changes that they have finished.
+    pub resumed: u64,
+    /// Starts with an open redo record, and those of them with a snapshot.
+    pub with_redo: usize,
+    pub with_snapshot: usize,
+}
+
+impl Met {
+    pub fn and(self, other: Met) -> Met {
+        Met {
+            resumed: self.resumed + other.resumed,
+            with_redo: self.with_redo + other.with_redo,
+            with_snapshot: self.with_snapshot + other.with_snapshot,
+        }
+    }
+}
 
 struct Talker {
     talk: Conversation,
@@ -55,13 +84,17 @@ pub struct Node {
     /// A connection of the native protocol to each shard.
     natives: Vec<SessionId>,
     incarnation: u64,
+    /// How often [`Node::tick`] has been.
+    ticks: u64,
+    /// What its start has met.
+    met: Met,
 }
 
 impl Node {
     pub fn new(shards: u16, failing: Option<(u16, usize, Failure)>) -> Node {
         let images = vec![Image::default(); usize::from(shards)];
         let snapshots = vec![Snapshots::new(); usize::from(shards)];
-        let mut node = Node::open(Layout::new(shards), images, snapshots, 1);
+        let mut node = Node::open(Layout::new(shards), images, snapshots, 1, 0);
         if let Some((shard, number, failure)) = failing {
             node.servers[usize::from(shard)].fail(number, failure);
         }
@@ -73,6 +106,7 @@ impl Node {
         images: Vec<Image>,
         snapshots: Vec<Snapshots>,
         incarnation: u64,
+        ticks: u64,
     ) -> Node {
         let shards = u16::try_from(images.len()).expect("few");
         let all = (0..shards).zip(images).zip(snapshots);
@@ -82,11 +116,11 @@ impl Node {
                     takes_several_shards: true,
                     level_min: AckLevel::Disk,
                     hash_seed: 7,
-                    ..shard_config_with(shard, shards, incarnation, 6_000)
+                    ..shard_config_with(shard, shards, incarnation, SNAPSHOT_BYTES)
                 };
                 let log = log_config(SyncMethod::DurableWrite, incarnation);
                 let budget = Budget::of_cache(1_000);
-                let (layout, unix_ms) = (layout.clone(), 1_000 * incarnation);
+                let (layout, unix_ms) = (layout.clone(), time_ms(ticks));
                 let opened =
                     Server::open_as(config, layout, snapshots, budget, unix_ms, log, image, None);
                 let mut server = opened.expect("it opens");
@@ -94,10 +128,15 @@ impl Node {
                 server
             })
             .collect();
-        if servers
-            .iter()
-            .any(|server| server.shard.execution().joint.may_have_redo())
-        {
+        let has_redo = |it: &&Server| it.shard.execution().joint.may_have_redo();
+        let with_redo = servers.iter().filter(has_redo);
+        let with_snapshot = with_redo.clone().filter(|it| it.used.is_some());
+        let met = Met {
+            resumed: 0,
+            with_redo: with_redo.count().min(1),
+            with_snapshot: with_snapshot.count().min(1),
+        };
+        if met.with_redo > 0 {
             for server in &mut servers {
                 server.shard.execution_mut().joint.resume();
             }
@@ -111,6 +150,8 @@ impl Node {
             replies: Vec::new(),
             natives,
             incarnation,
+            ticks,
+            met,
         }
     }
 
@@ -122,14 +163,27 @@ impl Node {
     pub fn restored(&self, images: Vec<Image>) -> Node {
         let shards = u16::try_from(images.len()).expect("few");
         let none = vec![Snapshots::new(); images.len()];
-        Node::open(Layout::new(shards), images, none, self.incarnation + 1)
+        Node::open(
+            Layout::new(shards),
+            images,
+            none,
+            self.incarnation + 1,
+            self.ticks,
+        )
     }
 
     /// The power is cut: each shard finds what its disk has, and of what is not flushed some.
     pub fn cut(&self, random: &mut Random, shards: u16) -> Node {
         assert_eq!(usize::from(shards), self.servers.len());
         let (images, snapshots) = self.disks(random);
-        Node::open(Layout::new(shards), images, snapshots, self.incarnation + 1)
+        let incarnation = self.incarnation + 1;
+        Node::open(
+            Layout::new(shards),
+            images,
+            snapshots,
+            incarnation,
+            self.ticks,
+        )
     }
 
     fn disks(&self, random: &mut Random) -> (Vec<Image>, Vec<Snapshots>) {
@@ -173,7 +227,7 @@ impl Node {
         }
         let count = usize::from(shards);
         let (images, snapshots) = (vec![all; count], vec![snapshots; count]);
-        Node::open(layout, images, snapshots, self.incarnation + 2)
+        Node::open(layout, images, snapshots, self.incarnation + 2, self.ticks)
     }
 
     pub fn is_free(&self, client: usize) -> bool {
@@ -209,6 +263,7 @@ impl Node {
     fn pump(&mut self, client: usize) {
         let (talker, server) = (&mut self.talkers[client], &mut self.servers[client]);
         let raw = server.raw.replace(Vec::new()).expect("kept");
+        let raw = without_beside(&raw);
         talker.talk.answered(&raw, &talker.host);
         for _ in 0..8 {
             let mut frame = Vec::new();
@@ -271,10 +326,56 @@ impl Node {
         }
     }
 
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    /// The time passes for all shards at once, so that what ends half a tick before ends. The
+    /// time that it is then.
+    pub fn tick(&mut self) -> u64 {
+        self.ticks += 1;
+        for server in &mut self.servers {
+            server.sleep(4_000);
+        }
+        time_ms(self.ticks)
+    }
+
     pub fn pass_us(&mut self, us: u64) {
         for server in &mut self.servers {
             server.now.us += us;
         }
+    }
+
+    /// A turn of each shard, and the mail of all. Whether there was any.
+    pub fn round(&mut self) -> bool {
+        for shard in 0..self.servers.len() {
+            self.turn(shard);
+            self.servers[shard].end(0);
+            self.servers[shard].now.us += 500;
+        }
+        let is_mail = |node: &Node| node.mail.values().any(|queue| !queue.is_empty());
+        let was_mail = is_mail(self);
+        while is_mail(self) {
+            self.deliver(0);
+        }
+        was_mail
+    }
+
+    /// Another connection to a shard reads a key so often. How many of the reads it has taken.
+    pub fn read_beside(&mut self, shard: usize, key: &str, count: u16) -> usize {
+        let mut bytes = Vec::new();
+        for number in 0..u64::from(count) {
+            let level = AckLevel::Disk;
+            let mut batch = BatchRequest::begin(&mut bytes, BESIDE + number, level, 0, 1);
+            batch.get(&mut bytes, key.as_bytes());
+            batch.finish(&mut bytes);
+        }
+        let session = self.natives[shard];
+        let server = &mut self.servers[shard];
+        let bytes = &bytes[..];
+        let received = Event::Received { session, bytes };
+        let taken = server.shard.step(server.now, received, &mut server.outbox);
+        taken * usize::from(count) / bytes.len()
     }
 
     /// Until nothing is under way any more.
@@ -284,15 +385,7 @@ impl Node {
         }
         let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {
-            for shard in 0..self.servers.len() {
-                self.turn(shard);
-                self.servers[shard].end(0);
-                self.servers[shard].now.us += 500;
-            }
-            let is_mail = self.mail.values().any(|queue| !queue.is_empty());
-            while self.mail.values().any(|queue| !queue.is_empty()) {
-                self.deliver(0);
-            }
+            let is_mail = self.round();
             let is_busy = self
                 .servers
                 .iter()
@@ -320,18 +413,52 @@ impl Node {
         std::mem::take(&mut self.replies)
     }
 
-    /// What is there.
+    /// What is there, read by one transaction.
     pub fn read_all(&mut self) -> Found {
-        let mut found = Found::new();
         self.take_replies();
-        for number in 0..KEYS {
-            let name = key(number);
-            self.ask(0, &[format!("GET {name}")]);
-            self.settle();
-            let (_, reply) = self.take_replies().pop().expect("a reply");
-            assert!(reply.starts_with('$'), "{name}: {reply}");
-            if let Some(value) = reply.split("\\r\\n").nth(1).filter(|it| !it.is_empty()) {
-                found.insert(name, value.into());
+        let (texts, hashes) = (texts(), hashes());
+        let mut lines = vec!["UNWATCH".to_string(), "MULTI".to_string()];
+        for key in &texts {
+            lines.extend([format!("GET {key}"), format!("PEXPIRETIME {key}")]);
+        }
+        for key in &hashes {
+            lines.extend([format!("HGET {key} a"), format!("HGET {key} b")]);
+            lines.push(format!("PEXPIRETIME {key}"));
+        }
+        lines.push("EXEC".into());
+        self.ask(0, &lines);
+        self.settle();
+        let (_, reply) = self.take_replies().pop().expect("a reply");
+        assert!(reply.starts_with('*'), "{reply}");
+        let mut parts = reply.split("\\r\\n").skip(1);
+        let mut value = move || {
+            let head = parts.next().expect("a reply for each command");
+            match head.strip_prefix(':') {
+                Some(number) => (number != "-1" && number != "-2").then(|| number.to_string()),
+                None if head == "$-1" => None,
+                None => parts.next().map(str::to_string),
+            }
+        };
+        let mut found = Found::new();
+        for key in texts {
+            let (text, until_ms) = (value(), value());
+            // An armed key ends when its effects have run.
+            let until_ms = until_ms.filter(|_| !key.ends_with("hold"));
+            let until_ms = until_ms.map(|ms| ms.parse().expect("a time"));
+            if let Some(text) = text {
+                let content = Content::Text(text);
+                found.insert(key, Held { content, until_ms });
+            }
+        }
+        for key in hashes {
+            let fields = ["a", "b"].map(|field| (field.to_string(), value()));
+            let fields = fields
+                .into_iter()
+                .filter_map(|(field, it)| Some((field, it?)));
+            let content = Content::Fields(fields.collect());
+            let until_ms = value().map(|ms| ms.parse().expect("a time"));
+            if content != Content::Fields(BTreeMap::new()) {
+                found.insert(key, Held { content, until_ms });
             }
         }
         found
@@ -345,12 +472,14 @@ impl Node {
         all.map(|it| it.decided).sum()
     }
 
-    pub fn resumed(&self) -> u64 {
-        let all = self
-            .servers
-            .iter()
-            .map(|it| it.shard.execution().joint.counters());
-        all.map(|it| it.resumed).sum()
+    /// What its start has met.
+    pub fn met(&self) -> Met {
+        let servers = self.servers.iter();
+        let resumed = servers.map(|it| it.shard.execution().joint.counters().resumed);
+        Met {
+            resumed: resumed.sum(),
+            ..self.met
+        }
     }
 
     /// Changes that are decided and not closed.
@@ -428,6 +557,20 @@ impl Backup {
         self.before = is_calm.then_some(decided);
         is_good.then_some((self.began.0, images))
     }
+}
+
+/// Replies without those of [`Node::read_beside`].
+fn without_beside(replies: &[u8]) -> Vec<u8> {
+    let (mut left, mut kept) = (replies, Vec::new());
+    while let Some(head) = left.first_chunk::<HEADER_BYTES>() {
+        let header = Header::decode(head);
+        let (frame, others) = left.split_at((header.len as usize).max(HEADER_BYTES));
+        if !(BESIDE..HELLO_ID).contains(&header.request_id) {
+            kept.extend_from_slice(frame);
+        }
+        left = others;
+    }
+    kept
 }
 
 /// The disk of a shard up to the end of what is durable.
