@@ -155,55 +155,119 @@ const WRITES: &[&str] = &[
     "HINCRBYFLOAT h n 2.5",
 ];
 
-#[test]
-fn every_write_of_a_hash_leaves_the_same_in_every_way_and_keeps_the_expiry() {
-    let mut peer = Peer::connect(opened(1 << 20, Image::default(), 1), None);
-    for line in peer
-        .ask("COMMAND LIST FILTERBY ACLCAT hash")
-        .split("\\r\\n")
-    {
-        let is_name = !line.is_empty() && !line.starts_with(['*', '$']);
-        if is_name && peer.ask(&format!("COMMAND INFO {line}")).contains("+write") {
-            let mut names = WRITES.iter().map(|write| write.split(' ').next().unwrap());
-            assert!(names.any(|name| name.eq_ignore_ascii_case(line)), "{line}");
+const SORTED_WRITES: &[&str] = &[
+    "ZADD z 7 a 8 new",
+    "ZADD z XX GT CH 9 a",
+    "ZADD z NX INCR 1 a",
+    "ZINCRBY z 2.5 a",
+    "ZINCRBY z 2 new",
+    "ZREM z a missing",
+    "ZREM z a b c",
+    "ZPOPMIN z",
+    "ZPOPMAX z 5",
+    "ZMPOP 1 z MIN COUNT 2",
+    "ZREMRANGEBYRANK z 0 0",
+    "ZREMRANGEBYSCORE z 2 inf",
+    "ZREMRANGEBYLEX z [a [b",
+    "ZRANGESTORE z y 0 -1",
+    "ZUNIONSTORE z 2 z y",
+    "ZINTERSTORE z 2 z y",
+    "ZDIFFSTORE z 2 z y",
+];
+
+/// The writes of a type: the same state is left alone, behind MULTI and by a script, and what edits
+/// keeps the expiry.
+struct Writes {
+    /// Its category of commands.
+    category: &'static str,
+    writes: &'static [&'static str],
+    key: &'static str,
+    /// What makes a key of this type.
+    makes: &'static str,
+    /// What shows all of it.
+    shows: &'static str,
+}
+
+impl Writes {
+    /// Whether a write gives the key another value in place of an edit.
+    fn puts(write: &str) -> bool {
+        write.split(' ').next().unwrap().ends_with("STORE")
+    }
+
+    fn each_has_a_row(&self, peer: &mut Peer) {
+        let list = peer.ask(&format!("COMMAND LIST FILTERBY ACLCAT {}", self.category));
+        let is_name = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
+        let names: Vec<&str> = list.split("\\r\\n").filter(is_name).collect();
+        assert!(names.len() > 10, "{names:?}");
+        for name in names {
+            if peer.ask(&format!("COMMAND INFO {name}")).contains("+write") {
+                let mut rows = self.writes.iter().map(|it| it.split(' ').next().unwrap());
+                assert!(rows.any(|row| row.eq_ignore_ascii_case(name)), "{name}");
+            }
         }
     }
-    let starts: [&[&str]; 4] = [
-        &[],
-        &["HSET h f 1 g 2 n 5"],
-        &["HSET h f 1 g 2 n 5", "PEXPIREAT h 9999999999999"],
-        &["SET h 5", "PEXPIREAT h 9999999999999"],
-    ];
-    for (number, start) in starts.into_iter().enumerate() {
-        for write in WRITES {
-            let mut left = Vec::new();
-            for way in 0..3 {
-                peer.ask("DEL h");
-                for line in start {
-                    peer.ask(line);
-                }
-                let reply = match way {
-                    0 => peer.ask(write),
-                    1 => {
-                        peer.ask("MULTI");
-                        peer.ask(write);
-                        let reply = peer.ask("EXEC");
-                        reply
-                            .strip_prefix("*1\\r\\n")
-                            .expect("one reply")
-                            .to_string()
+
+    fn each_leaves_the_same(&self, peer: &mut Peer) {
+        let Writes { key, makes, .. } = *self;
+        let expires = format!("PEXPIREAT {key} 9999999999999");
+        let string = format!("SET {key} 5");
+        let starts: [&[&str]; 4] = [&[], &[makes], &[makes, &expires], &[&string, &expires]];
+        for (number, start) in starts.into_iter().enumerate() {
+            for write in self.writes {
+                let mut left = Vec::new();
+                for way in 0..3 {
+                    peer.ask(&format!("DEL {key}"));
+                    for line in start {
+                        peer.ask(line);
                     }
-                    _ => peer.ask(&format!("EVAL last 1 h {}", write.replace(' ', "~"))),
-                };
-                let state = ["HGETALL h", "TYPE h", "PEXPIRETIME h"].map(|it| peer.ask(it));
-                if number >= 2 && state[1] != "+none\\r\\n" {
-                    assert_eq!(state[2], ":9999999999999\\r\\n", "{write}");
+                    let reply = match way {
+                        0 => peer.ask(write),
+                        1 => {
+                            peer.ask("MULTI");
+                            peer.ask(write);
+                            let reply = peer.ask("EXEC");
+                            let one = reply.strip_prefix("*1\\r\\n").expect("one reply");
+                            one.to_string()
+                        }
+                        _ => peer.ask(&format!("EVAL last 1 {key} {}", write.replace(' ', "~"))),
+                    };
+                    let (kind, until) = (format!("TYPE {key}"), format!("PEXPIRETIME {key}"));
+                    let state = [self.shows, &kind, &until].map(|it| peer.ask(it));
+                    let is_left = state[1] != "+none\\r\\n" && !Writes::puts(write);
+                    if number >= 2 && is_left {
+                        assert_eq!(state[2], ":9999999999999\\r\\n", "{write}");
+                    }
+                    left.push((reply, state));
                 }
-                left.push((reply, state));
+                assert_eq!(left[0], left[1], "{write} behind MULTI, start {number}");
+                assert_eq!(left[0], left[2], "{write} in a script, start {number}");
             }
-            assert_eq!(left[0], left[1], "{write} behind MULTI, start {number}");
-            assert_eq!(left[0], left[2], "{write} in a script, start {number}");
         }
+    }
+}
+
+#[test]
+fn every_write_of_members_leaves_the_same_in_every_way_and_keeps_the_expiry() {
+    let mut peer = Peer::connect(opened(1 << 20, Image::default(), 1), None);
+    peer.ask("ZADD y 1 a 5 e");
+    for of_type in [
+        Writes {
+            category: "hash",
+            writes: WRITES,
+            key: "h",
+            makes: "HSET h f 1 g 2 n 5",
+            shows: "HGETALL h",
+        },
+        Writes {
+            category: "sortedset",
+            writes: SORTED_WRITES,
+            key: "z",
+            makes: "ZADD z 1 a 2 b 3 c",
+            shows: "ZRANGE z 0 -1 WITHSCORES",
+        },
+    ] {
+        of_type.each_has_a_row(&mut peer);
+        of_type.each_leaves_the_same(&mut peer);
     }
 }
 
