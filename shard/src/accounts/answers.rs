@@ -56,7 +56,7 @@ impl From<Verb> for Asked {
 }
 
 /// A status is counted at its class times this and its number in the class.
-const CLASS_STATUSES: usize = 10;
+const CLASS_STATUSES: usize = 16;
 const PLACES: usize = 7 * CLASS_STATUSES;
 
 /// How often each status was told.

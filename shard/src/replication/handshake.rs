@@ -712,7 +712,8 @@ mod tests {
             ((2, 3), 3),
             ((2, 4), 4),
             ((2, 5), 5),
-            ((2, 9), 5),
+            ((2, 6), 6),
+            ((2, 9), 6),
             ((1, 2), 2),
         ] {
             let hello = hello_of(versions);
@@ -722,7 +723,7 @@ mod tests {
             let peer = destination.proven();
             assert_eq!(peer.link_version, spoken, "{versions:?}");
         }
-        for versions in [(1, 1), (6, 9)] {
+        for versions in [(1, 1), (7, 9)] {
             let hello = hello_of(versions);
             let mut destination = Accepting::new(introduction(2), Channel::Plain);
             let refusal = destination.hello(&LinkMessage::Hello(hello), [2; 32]);
@@ -732,12 +733,12 @@ mod tests {
 
     #[test]
     fn a_source_takes_each_version_that_it_has_offered_and_no_other() {
-        for (version, is_taken) in [(1, false), (2, true), (3, true), (5, true), (6, false)] {
+        for (version, is_taken) in [(1, false), (2, true), (3, true), (6, true), (7, false)] {
             let mut bytes = Vec::new();
             let mut source =
                 Connecting::new(introduction(1), (2, 0), Channel::Plain, [1; 32], &mut bytes);
             let mut destination = Accepting::new(introduction(2), Channel::Plain);
-            let hello = hello_of((2, 5));
+            let hello = hello_of((2, 6));
             destination
                 .hello(&LinkMessage::Hello(hello), [2; 32])
                 .expect("it is offered");

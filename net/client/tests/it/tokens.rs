@@ -269,6 +269,7 @@ fn a_no_of_a_retry_is_believed_only_if_the_server_has_searched_for_the_token() {
         Status::Exists,
         Status::VersionMismatch,
         Status::BadField,
+        Status::WrongType,
         Status::TokenReused,
     ];
     for status in Status::ALL.into_iter().filter(|&it| it != Status::Ok) {

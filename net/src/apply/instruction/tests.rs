@@ -104,7 +104,7 @@ fn every_instruction_comes_back_from_its_bytes() {
         assert_eq!(read(&bytes).ok(), Some(instruction), "{action:?}");
         assert_eq!(ApplyInstruction::checked(&bytes), instruction);
     }
-    let all: Vec<u8> = (1..=14).chain(16..=33).chain([35]).collect();
+    let all: Vec<u8> = (1..=14).chain(16..=33).chain(35..=37).collect();
     assert_eq!(Vec::from_iter(operations), all, "every operation is made");
 }
 
