@@ -121,7 +121,7 @@ fn check_backup(vault: &Path, backup: usize, all: i64) {
         .collect();
     names.sort();
     let name = &names[names.len() - backup];
-    let restored = folder(&format!("resp-several-restored-{backup}"));
+    let restored = folder(format!("resp-several-restored-{backup}"));
     let words = [
         "restore",
         "--from",
