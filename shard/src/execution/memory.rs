@@ -8,7 +8,6 @@ use penstock_storage::store::Found;
 
 use crate::execution::Execution;
 use crate::execution::answer_bytes::may_show_value;
-use crate::sessions::SMALL_ANSWER_BYTES;
 
 impl<P: Blocks> Execution<P> {
     /// Whether the answer to an item may be longer than `bytes_max`, as far as this shard can tell.
@@ -18,9 +17,7 @@ impl<P: Blocks> Execution<P> {
             ItemForm::Common => {}
             // A program tells a few numbers.
             ItemForm::Apply | ItemForm::Run => return false,
-            ItemForm::Scan => return true,
-            // What it answers is known when it has run: a long answer waits then.
-            ItemForm::Script => return bytes_max < SMALL_ANSWER_BYTES,
+            ItemForm::Scan | ItemForm::Script => return true,
             ItemForm::Ping => return item.len() + REPLY_HEAD_BYTES_MAX > bytes_max,
         }
         let Ok(request) = Request::read(item, self.setup.limits().value_bytes_max) else {

@@ -126,8 +126,6 @@ pub(crate) enum Disposition {
     Later,
     /// There is no room in the log or for mail: try again after something completed.
     Postponed,
-    /// It has changed nothing: its answer has so many bytes, for which there is no room.
-    Outgrown(usize),
 }
 
 /// What an item whose key is of this shard asks for.

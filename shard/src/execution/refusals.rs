@@ -125,7 +125,7 @@ impl<P: Blocks> Execution<P> {
                 gate: Lsn(0),
                 retry_after_ms: self.stats.retry_after_ms(),
             }),
-            Disposition::Later | Disposition::Postponed | Disposition::Outgrown(_) => None,
+            Disposition::Later | Disposition::Postponed => None,
         }
     }
 }

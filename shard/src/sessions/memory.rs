@@ -126,13 +126,10 @@ impl ClientMemory {
     }
 
     /// Bytes to keep free for an answer of another shard, which is `expected` to be so long if such
-    /// an answer has come before. Without room only a small one comes at once, as it does here.
+    /// an answer has come before. Without room only a short one comes at once.
     pub(super) fn kept_for_answer(&self, expected: Option<usize>, is_read: bool) -> usize {
-        if !is_read {
+        if !is_read || self.room_for_replies() == 0 {
             return AWAITED_BYTES;
-        }
-        if self.room_for_replies() == 0 {
-            return SMALL_ANSWER_BYTES;
         }
         let longest = self.max.longest_answer;
         let first = || longest.min(self.max.replies / SHARE_DIVISOR);

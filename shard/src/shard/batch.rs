@@ -222,7 +222,6 @@ impl<P: Blocks> Shard<P> {
                 }
                 Passed::Again
             }
-            Disposition::Outgrown(_) => self.waits_for_much(run),
         };
         match passed {
             Passed::On | Passed::Stop(_) if self.execution.slice.is_over() => {

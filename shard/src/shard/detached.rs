@@ -12,7 +12,6 @@ use penstock_storage::planted::{self, Bug, is_planted};
 
 use crate::accounts::busy::AnswerTerms;
 use crate::event::Outbox;
-use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail};
@@ -165,16 +164,6 @@ impl<P: Blocks> Shard<P> {
                     .refuse_item(asked, &operation, Status::Busy, &outgrown, out)
             }
         };
-        let disposition = match disposition {
-            // What was kept free for it is less.
-            Disposition::Outgrown(bytes) => {
-                let (asked, outgrown) = (self.execution.asked_by(&parked.item), Outgrown(bytes));
-                let out = out.written();
-                self.execution
-                    .refuse_item(asked, &operation, Status::Busy, &outgrown, out)
-            }
-            disposition => disposition,
-        };
         let terms = self.execution.terms(&disposition);
         if let Some(terms) = terms {
             self.execution
@@ -184,7 +173,6 @@ impl<P: Blocks> Shard<P> {
         }
         let postponed = match disposition {
             Disposition::Answered(_) | Disposition::Busy | Disposition::Later => None,
-            Disposition::Outgrown(_) => unreachable!("it was refused"),
             Disposition::Postponed => {
                 parked.reserved = reserved;
                 self.reserve(parked.origin, &parked.address, reserved);

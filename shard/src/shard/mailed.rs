@@ -80,9 +80,6 @@ impl<P: Blocks> Shard<P> {
         } else if matches!(disposition, Disposition::Postponed) {
             let postponed = operation.parked(request.slot, 0);
             self.execution.requests.postponed.push(postponed);
-        } else if matches!(disposition, Disposition::Outgrown(_)) {
-            let held = operation.parked(request.slot, 0);
-            self.execution.requests.mail.hold(mail.from, held);
         } else if has_begun_to_wait
             && mail.is_followed(at, self.execution.replica_waits.newest_answer())
         {

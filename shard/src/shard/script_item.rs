@@ -20,6 +20,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
+use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
@@ -268,8 +269,15 @@ impl<P: Blocks> Shard<P> {
             None => {}
         }
         let bytes = reply.len();
-        if bytes > SMALL_ANSWER_BYTES && !self.has_room_for_long(operation) {
-            return Disposition::Outgrown(bytes);
+        if bytes > SMALL_ANSWER_BYTES
+            && !self.has_room_for_more(operation.origin, operation.address.session)
+        {
+            // It runs outside its frame, and what was kept free for it is less.
+            let (status, outgrown) = (Status::Busy, Outgrown(bytes));
+            let out = pieces.written();
+            return self
+                .execution
+                .refuse_item(ASKED, operation, status, &outgrown, out);
         }
         let Ok(messages) = self.messages_of(&ran.staged, keeps) else {
             let (status, out) = (Status::Busy, pieces.written());
@@ -320,13 +328,6 @@ impl<P: Blocks> Shard<P> {
         }
         self.execution.script_item = item;
         disposition
-    }
-
-    /// Whether there is room for the long answer of a script.
-    fn has_room_for_long(&self, operation: &Operation<'_>) -> bool {
-        let is_full = || self.front.sessions.room_for_replies() == 0;
-        let is_refused = operation.origin == Origin::Here && is_full();
-        !is_refused && self.has_room_for_more(operation.origin, operation.address.session)
     }
 
     /// The messages of a script, if it keeps what it has staged.

@@ -494,34 +494,6 @@ fn the_scripts_of_a_pipeline_let_others_have_their_turn() {
     }
 }
 
-#[test]
-fn a_script_that_answers_little_needs_no_room_and_one_that_answers_much_waits_for_it() {
-    for of in 0..2 {
-        let mut node = Node::new();
-        for member in &mut node.members {
-            member.shard.execution_mut().serve_scripts(Box::new(Lines));
-        }
-        node.fill();
-        let honest = node.connect_translated(0);
-        node.turns(1);
-        node.hogs([40, 40]);
-        node.turns(10);
-        let mut turns_of = |script| {
-            let answered = node.connections[honest].answered;
-            node.eval(honest, of, script, 1);
-            (1..=60_000).find(|_| {
-                node.turns(1);
-                node.connections[honest].answered > answered
-            })
-        };
-        let little = turns_of(("all", "PING")).expect("an answer");
-        assert!(little <= 4, "{little} turns of shard {of}");
-        let much = turns_of(("all", "PING GET~K")).expect("an answer");
-        let much_max = (STALL_US / 20 + 400_000) / STEP_US;
-        assert!((100..=much_max).contains(&much), "{much} turns of {of}");
-    }
-}
-
 /// The answers of both shards tell when to try again, which is checked wherever answers are read.
 #[test]
 fn a_segment_file_that_cannot_be_opened_is_not_reported_as_a_full_disk() {
