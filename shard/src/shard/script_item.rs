@@ -273,11 +273,9 @@ impl<P: Blocks> Shard<P> {
             && !self.has_room_for_more(operation.origin, operation.address.session)
         {
             // It runs outside its frame, and what was kept free for it is less.
-            let (status, outgrown) = (Status::Busy, Outgrown(bytes));
-            let out = pieces.written();
-            return self
-                .execution
-                .refuse_item(ASKED, operation, status, &outgrown, out);
+            let (outgrown, out) = (Outgrown(bytes), pieces.written());
+            let execution = &mut self.execution;
+            return execution.refuse_item(ASKED, operation, Status::Busy, &outgrown, out);
         }
         let Ok(messages) = self.messages_of(&ran.staged, keeps) else {
             let (status, out) = (Status::Busy, pieces.written());
