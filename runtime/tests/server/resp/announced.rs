@@ -59,10 +59,11 @@ fn each_key_that_expires_is_announced_once_soon_after_its_time_although_nobody_r
     let mut talk = Talk::with(resp.address);
     let set = ["CONFIG", "SET", "notify-keyspace-events", "Ex"];
     assert_eq!(talk.ask(&set), "+OK\r\n");
-    let mut subscriber = subscriber(resp.address, Duration::from_secs(30));
+    let mut subscriber = subscriber(resp.address, Duration::from_secs(60));
     let from = Instant::now();
+    // So late that the four below are changed before, also on a busy machine.
     for number in 0..1000 {
-        let (name, ttl) = (format!("order:{number}"), (3000 + number % 400).to_string());
+        let (name, ttl) = (format!("order:{number}"), (8000 + number % 400).to_string());
         let words = [b"SET", name.as_bytes(), b"v", b"PX", ttl.as_bytes()];
         talk.send(&encode(&words));
     }
@@ -81,15 +82,17 @@ fn each_key_that_expires_is_announced_once_soon_after_its_time_although_nobody_r
     assert_eq!(announced.len(), 996, "each once");
     assert!((1..5).all(|number| !announced.contains_key(&format!("order:{number}"))));
     let took = from.elapsed();
-    assert!(took >= Duration::from_millis(3390), "{took:?}");
+    assert!(took >= Duration::from_millis(8390), "{took:?}");
     // What is written anew expires anew; nothing else comes.
     assert_eq!(talk.ask(&["SET", "order:5", "v", "PX", "50"]), "+OK\r\n");
     assert_eq!(key_of(&mut subscriber), "order:5");
-    let info = talk.ask(&["INFO", "stats"]);
-    assert!(
-        info.contains("penstock_expired_announced:997\r\n"),
-        "{info}"
-    );
+    // What INFO says is up to 100 ms old.
+    let is_counted = |info: &String| info.contains("penstock_expired_announced:997\r\n");
+    let mut asked = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        talk.ask(&["INFO", "stats"])
+    });
+    let info = asked.find(is_counted).expect("it is counted");
     assert!(
         info.contains("penstock_expired_unannounced:0\r\n"),
         "{info}"
