@@ -3,18 +3,15 @@
 use std::borrow::Cow;
 
 use crate::apply::Decimal;
-use crate::limits::KEY_BYTES_MAX;
-use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use crate::resp::fraction::{Fraction, Refused};
 use crate::resp::key_state::KeyState;
-use crate::resp::number::read_integer;
 use crate::resp::parser::Arguments;
-use crate::resp::pattern::Pattern;
 use crate::resp::reply::{Protocol, Replies};
 
 use super::hash::{HashEdit, HashView};
 use super::hash_ask::{HashAsk, HashParts, SetReply};
 use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
+use super::page::MemberPage;
 
 impl HashAsk<'_> {
     /// Runs the command on a key that has no value, or a hash. `seed` is another one each time.
@@ -262,63 +259,19 @@ fn answer_random(
     }
 }
 
-/// HSCAN: all fields are one page, as Redis has it of a hash in a list.
+/// HSCAN: all fields are one page.
 fn scan(
     view: Option<HashView<'_>>,
     args: Arguments<'_>,
     replies: &mut Replies<'_>,
 ) -> Result<(), Cow<'static, [u8]>> {
-    let fault = |fault: Fault| {
-        let mut text = Vec::new();
-        fault.write(args, &mut text);
-        Cow::Owned(text)
-    };
-    let (mut pattern, mut has_values) = (None, true);
-    // Redis looks at no option of a key that is not there.
-    let mut number = if view.is_some() { 3 } else { args.len() };
-    while number < args.len() {
-        let option = args.get(number);
-        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-        let has_argument = number + 1 < args.len();
-        match () {
-            () if is(b"MATCH") && has_argument => pattern = Some(args.get(number + 1)),
-            () if is(b"COUNT") && has_argument => {
-                let count = read_integer(args.get(number + 1));
-                if count.ok_or_else(|| fault(NOT_AN_INTEGER))? < 1 {
-                    return Err(fault(SYNTAX));
-                }
-            }
-            () if is(b"NOVALUES") => {
-                has_values = false;
-                number += 1;
-                continue;
-            }
-            () => return Err(fault(SYNTAX)),
-        }
-        number += 2;
-    }
-    let pattern = pattern.filter(|pattern| *pattern != b"*");
-    if let Some(bytes) = pattern
-        .map(<[u8]>::len)
-        .filter(|bytes| *bytes > KEY_BYTES_MAX)
-    {
-        let text = format!("ERR a pattern of {bytes} bytes; at most {KEY_BYTES_MAX} are taken");
-        return Err(text.into_bytes().into());
-    }
-    let pattern = pattern.map(Pattern::new);
-    let is_wanted = |field: &[u8]| {
-        pattern
-            .as_ref()
-            .is_none_or(|pattern| pattern.matches(field))
-    };
+    let page = MemberPage::read(args, view.is_some(), MemberType::Hash)?;
     let entries = view.iter().flat_map(HashView::entries);
-    let entries: Vec<_> = entries.filter(|(field, _)| is_wanted(field)).collect();
-    replies.array(2);
-    replies.bulk(b"0");
-    replies.array(entries.len() * if has_values { 2 } else { 1 });
+    let entries: Vec<_> = entries.filter(|(field, _)| page.shows(field)).collect();
+    page.begin(entries.len(), replies);
     for (field, value) in entries {
         replies.value(field);
-        if has_values {
+        if page.is_paired {
             replies.value(value);
         }
     }

@@ -12,6 +12,7 @@ pub(super) mod hash;
 pub(super) mod hash_ask;
 pub(super) mod hash_commands;
 pub(super) mod head;
+mod page;
 mod score;
 mod strings;
 mod zset;

@@ -2,17 +2,14 @@
 
 use std::borrow::Cow;
 
-use crate::limits::KEY_BYTES_MAX;
-use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use crate::resp::key_state::KeyState;
-use crate::resp::number::read_integer;
 use crate::resp::parser::Arguments;
-use crate::resp::pattern::Pattern;
 use crate::resp::reply::{Protocol, Replies};
 use crate::resp::transaction_keys::TransactionKeys;
 
 use super::hash_commands::pick;
 use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
+use super::page::MemberPage;
 use super::score::{read_score, score_text};
 use super::zset::{Scored, ZsetEdit, ZsetView};
 use super::zset_ask::{AddWhen, OneAsk, ZsetAsk};
@@ -273,31 +270,50 @@ fn answer_score(score: Option<f64>, replies: &mut Replies<'_>) {
     }
 }
 
-/// Members, each with its score if that is asked for: in RESP3 as a pair.
+/// What a reply has of each member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MemberForm {
+    Alone,
+    /// The score stands behind it: RESP2.
+    BeforeScore,
+    /// Both are an array: RESP3.
+    Pair,
+}
+
+impl MemberForm {
+    fn of(has_scores: bool, protocol: Protocol) -> Self {
+        match (has_scores, protocol) {
+            (false, _) => MemberForm::Alone,
+            (true, Protocol::Resp3) => MemberForm::Pair,
+            (true, _) => MemberForm::BeforeScore,
+        }
+    }
+
+    /// The line before so many members.
+    fn begin(self, len: usize, replies: &mut Replies<'_>) {
+        replies.array(match self {
+            MemberForm::BeforeScore => len.saturating_mul(2),
+            MemberForm::Alone | MemberForm::Pair => len,
+        });
+    }
+
+    fn answer(self, it: &Scored<'_>, replies: &mut Replies<'_>) {
+        if self == MemberForm::Pair {
+            replies.array(2);
+        }
+        replies.value(it.member);
+        if self != MemberForm::Alone {
+            answer_score(Some(it.score), replies);
+        }
+    }
+}
+
+/// Members, each with its score if that is asked for.
 pub(super) fn answer_members(members: &[Scored<'_>], has_scores: bool, replies: &mut Replies<'_>) {
-    let is_nested = begin_members(members.len(), has_scores, replies);
+    let form = MemberForm::of(has_scores, replies.protocol());
+    form.begin(members.len(), replies);
     for it in members {
-        answer_member(it, (has_scores, is_nested), replies);
-    }
-}
-
-/// The line before so many members; whether each is a pair.
-fn begin_members(len: usize, has_scores: bool, replies: &mut Replies<'_>) -> bool {
-    let is_nested = has_scores && replies.protocol() == Protocol::Resp3;
-    replies.array(match has_scores && !is_nested {
-        true => len.saturating_mul(2),
-        false => len,
-    });
-    is_nested
-}
-
-fn answer_member(it: &Scored<'_>, (has_score, is_nested): (bool, bool), replies: &mut Replies<'_>) {
-    if is_nested {
-        replies.array(2);
-    }
-    replies.value(it.member);
-    if has_score {
-        answer_score(Some(it.score), replies);
+        form.answer(it, replies);
     }
 }
 
@@ -317,10 +333,11 @@ fn answer_random(
     } else {
         wanted.min(members.len())
     };
-    let is_nested = begin_members(len, has_scores, replies);
+    let form = MemberForm::of(has_scores, replies.protocol());
+    form.begin(len, replies);
     // What is beyond the bound of a reply is refused, however much more would come.
     let mut answer = |it| {
-        answer_member(it, (has_scores, is_nested), replies);
+        form.answer(it, replies);
         !replies.is_beyond()
     };
     if count < 0 {
@@ -347,64 +364,20 @@ fn answer_random(
     }
 }
 
-/// ZSCAN: all members are one page, as Redis has it of a sorted set in a list.
+/// ZSCAN: all members are one page.
 fn scan(
     members: &[Scored<'_>],
     is_there: bool,
     args: Arguments<'_>,
     replies: &mut Replies<'_>,
 ) -> Result<(), Refused> {
-    let fault = |fault: Fault| {
-        let mut text = Vec::new();
-        fault.write(args, &mut text);
-        Cow::Owned(text)
-    };
-    let (mut pattern, mut has_scores) = (None, true);
-    // Redis looks at no option of a key that is not there.
-    let mut number = if is_there { 3 } else { args.len() };
-    while number < args.len() {
-        let is = |name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
-        let has_argument = number + 1 < args.len();
-        match () {
-            () if is(b"MATCH") && has_argument => pattern = Some(args.get(number + 1)),
-            () if is(b"COUNT") && has_argument => {
-                let count = read_integer(args.get(number + 1));
-                if count.ok_or_else(|| fault(NOT_AN_INTEGER))? < 1 {
-                    return Err(fault(SYNTAX));
-                }
-            }
-            () if is(b"NOSCORES") => {
-                has_scores = false;
-                number += 1;
-                continue;
-            }
-            () if is(b"NOVALUES") => {
-                return Err(b"ERR NOVALUES option can only be used in HSCAN"[..].into());
-            }
-            () => return Err(fault(SYNTAX)),
-        }
-        number += 2;
-    }
-    let pattern = pattern.filter(|pattern| *pattern != b"*");
-    if let Some(bytes) = pattern
-        .map(<[u8]>::len)
-        .filter(|bytes| *bytes > KEY_BYTES_MAX)
-    {
-        let text = format!("ERR a pattern of {bytes} bytes; at most {KEY_BYTES_MAX} are taken");
-        return Err(text.into_bytes().into());
-    }
-    let pattern = pattern.map(Pattern::new);
-    let is_wanted = |it: &&Scored<'_>| {
-        let matches = |pattern: &Pattern| pattern.matches(it.member);
-        pattern.as_ref().is_none_or(matches)
-    };
-    let chosen: Vec<&Scored<'_>> = members.iter().filter(is_wanted).collect();
-    replies.array(2);
-    replies.bulk(b"0");
-    replies.array(chosen.len() * if has_scores { 2 } else { 1 });
-    for it in chosen {
+    let page = MemberPage::read(args, is_there, MemberType::Zset)?;
+    let shown = members.iter().filter(|it| page.shows(it.member));
+    let shown: Vec<&Scored<'_>> = shown.collect();
+    page.begin(shown.len(), replies);
+    for it in shown {
         replies.value(it.member);
-        if has_scores {
+        if page.is_paired {
             // A string in RESP3, too.
             replies.value(score_text(it.score).as_bytes());
         }
