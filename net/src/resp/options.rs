@@ -96,7 +96,7 @@ impl Options {
 
     /// Tells them, and of the last write that had a token whether it was replayed.
     pub(super) fn write(&self, was_replayed: Option<bool>, replies: &mut Replies<'_>) {
-        // Whoever does not know the option gets the map of before.
+        // A client that does not know the option gets the map of earlier builds.
         replies.map(4 + usize::from(self.has_names));
         replies.bulk(b"level");
         let level = match self.level {

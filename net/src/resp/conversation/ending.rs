@@ -33,7 +33,7 @@ impl Ending {
 
 impl Conversation {
     /// Bytes that were dropped behind the error that ends the connection. `None`: no error ends it.
-    /// Whoever closes the socket while its peer sends takes the error away from it.
+    /// A socket that is closed while its peer sends takes the error away from the peer.
     #[must_use]
     pub fn dropped_bytes(&self) -> Option<u64> {
         self.talk.ending.dropped_bytes
