@@ -135,11 +135,12 @@ impl Sessions {
         let next = session.generation.wrapping_add(1);
         let generation = planted::or(Bug::SameGeneration, session.generation, next);
         let awaited_bytes = session.account.awaited_bytes;
-        let held = session.held_bytes() + session.account.kept_bytes;
+        let (held, kept_bytes) = (session.held_bytes(), session.account.kept_bytes);
         let input_bytes = session.account.input_bytes;
         *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
         session.generation = generation;
         self.memory.gives_awaited(awaited_bytes);
+        self.memory.gives_kept(kept_bytes);
         self.memory.gives_reply(held - awaited_bytes);
         self.memory.changes_input(input_bytes, 0);
         self.free.push(id.index);
@@ -325,6 +326,12 @@ impl Sessions {
         self.memory.room_for_replies()
     }
 
+    /// Whether a long answer may be given.
+    #[inline]
+    pub(crate) fn has_room_for_long_answers(&self) -> bool {
+        self.memory.has_room_for_long_answers()
+    }
+
     /// Whether a connection may ask for more.
     #[inline]
     pub(crate) fn has_room_for_replies(&self, id: SessionId) -> bool {
@@ -406,10 +413,12 @@ impl Sessions {
             true => session.partial_frame(now_us, held.input),
             false => session.arriving = None,
         }
-        let before = session.account.outside_bytes + session.account.kept_bytes;
-        (session.account.outside_bytes, session.account.kept_bytes) = (held.replies, held.kept);
-        self.memory.gives_reply(before);
-        self.memory.takes_reply(held.replies + held.kept);
+        let outside = std::mem::replace(&mut session.account.outside_bytes, held.replies);
+        let kept = std::mem::replace(&mut session.account.kept_bytes, held.kept);
+        self.memory.gives_reply(outside);
+        self.memory.gives_kept(kept);
+        self.memory.takes_reply(held.replies);
+        self.memory.takes_kept(held.kept);
         self.note_input(id, held.input);
     }
 
@@ -447,7 +456,7 @@ impl Sessions {
     /// Lets connections go on for whose replies there is room, so that the others' frames are not
     /// looked at again and again.
     pub(crate) fn resume(&mut self, into: &mut Vec<SessionId>) {
-        let has_room = self.room_for_replies() > 0;
+        let has_room = self.has_room_for_long_answers();
         self.resume_those(into, |sessions, id| {
             let asks_for_much = sessions.at(id).pause.waits_for_much();
             sessions.has_room_for_replies(id) && (!asks_for_much || has_room)
@@ -486,7 +495,7 @@ impl Sessions {
     /// Whether replies have taken all room while a connection, or another shard, waits for it.
     pub(crate) fn is_short_of_room(&self, has_unreported: bool) -> bool {
         let waits = |id: &SessionId| self.at(*id).pause.waits_for_much();
-        self.room_for_replies() == 0 && (self.paused.iter().any(waits) || has_unreported)
+        !self.has_room_for_long_answers() && (self.paused.iter().any(waits) || has_unreported)
     }
 
     /// Asks how the peers of connections take their replies for which replies or requests wait.
@@ -612,10 +621,16 @@ mod tests {
         };
         sessions.note_outside(1, id, kept);
         assert_eq!(sessions.room_for_replies(), 0);
+        assert!(sessions.has_room_for_long_answers(), "its reads must run");
+        assert!(sessions.may_report_taken(), "also those at other shards");
         assert!(sessions.has_room_for_replies(id), "its change must run");
         assert!(!sessions.at(id).waits_for_peer());
         sessions.note_outside(2, other, held(0, 700, false));
         assert!(!sessions.has_room_for_replies(other));
+        sessions.note_outside(3, other, held(0, ROOM / 16, false));
+        assert!(!sessions.has_room_for_long_answers(), "a share is taken");
+        assert!(!sessions.may_report_taken());
+        sessions.note_outside(4, other, held(0, 700, false));
         sessions.close(id);
         assert_eq!(sessions.room_for_replies(), ROOM - 700);
         assert!(sessions.has_room_for_replies(other));

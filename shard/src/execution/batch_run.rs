@@ -63,8 +63,8 @@ pub(crate) struct BatchRun {
     pub(crate) is_busy: bool,
     /// Items that are answered later.
     pub(crate) owed: usize,
-    /// Bytes that are left for replies when the frame begins.
-    pub(crate) room: usize,
+    /// Whether there is room for a long answer when the frame begins.
+    pub(crate) takes_long_answers: bool,
     /// A frame of so many bytes is ended.
     pub(crate) full_bytes: usize,
     /// What was answered without an operation.
@@ -123,7 +123,7 @@ impl BatchRun {
     /// Whether its items are executed, and there is room for what they answer.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        !self.is_expired && self.room > 0
+        !self.is_expired && self.takes_long_answers
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct ClientMemory {
     replies_bytes: usize,
     /// Bytes of `replies_bytes` that are kept free for answers of other shards.
     awaited_bytes: usize,
+    /// Bytes of `replies_bytes` that requests keep until they are answered. No peer can take them.
+    kept_bytes: usize,
     /// Bytes that connections have sent and that are not run.
     input_bytes: usize,
 }
@@ -51,6 +53,7 @@ impl ClientMemory {
             max,
             replies_bytes: 0,
             awaited_bytes: 0,
+            kept_bytes: 0,
             input_bytes: 0,
         }
     }
@@ -75,6 +78,16 @@ impl ClientMemory {
         self.replies_bytes -= bytes;
     }
 
+    pub(super) fn takes_kept(&mut self, bytes: usize) {
+        self.kept_bytes += bytes;
+        self.replies_bytes += bytes;
+    }
+
+    pub(super) fn gives_kept(&mut self, bytes: usize) {
+        self.kept_bytes -= bytes;
+        self.replies_bytes -= bytes;
+    }
+
     /// The share of a connection in the input is `now` instead of `before`.
     #[inline]
     pub(super) fn changes_input(&mut self, before: usize, now: usize) {
@@ -91,7 +104,7 @@ impl ClientMemory {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        (self.replies_bytes, self.awaited_bytes) == (0, 0)
+        (self.replies_bytes, self.awaited_bytes, self.kept_bytes) == (0, 0, 0)
     }
 
     /// Why no more of a frame is taken in, if so. The connection has sent `bytes` that are not run,
@@ -112,6 +125,19 @@ impl ClientMemory {
     #[inline]
     pub(super) fn room_for_replies(&self) -> usize {
         self.max.replies.saturating_sub(self.replies_bytes)
+    }
+
+    /// Whether a long answer may be given. What requests keep leaves when they are answered, so a
+    /// share of the room is always there for that: else requests that keep all the room wait for
+    /// each other.
+    #[inline]
+    pub(super) fn has_room_for_long_answers(&self) -> bool {
+        self.room_for_replies() > 0 || self.answers_have_their_share(self.kept_bytes)
+    }
+
+    /// Whether replies beside `others` bytes take less than the share that is always theirs.
+    fn answers_have_their_share(&self, others: usize) -> bool {
+        self.replies_bytes - others < self.max.replies / SHARE_DIVISOR
     }
 
     /// Whether a connection that holds so many bytes may ask for more. One may hold a share of what
@@ -140,5 +166,6 @@ impl ClientMemory {
     /// kept for answers does not count: it waits for just that.
     pub(super) fn may_report_taken(&self) -> bool {
         self.replies_bytes - self.awaited_bytes < self.max.replies
+            || self.answers_have_their_share(self.awaited_bytes + self.kept_bytes)
     }
 }

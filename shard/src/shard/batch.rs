@@ -123,7 +123,7 @@ impl<P: Blocks> Shard<P> {
             owed: 0,
             plain: DirectAnswers::new(self.execution.store.log().durable()),
             rights,
-            room,
+            takes_long_answers: self.front.sessions.has_room_for_long_answers(),
             full_bytes: match is_expired {
                 true => full_bytes,
                 false => full_bytes.min(room.max(SMALL_ANSWER_BYTES)),
@@ -187,7 +187,7 @@ impl<P: Blocks> Shard<P> {
             answer: None,
             order: Order::OfAll,
         };
-        let asks_for_much = run.room == 0
+        let asks_for_much = !run.takes_long_answers
             && !run.is_expired
             && self.execution.asks_for_much(item, SMALL_ANSWER_BYTES)
             && !self.execution.is_denied(&operation);

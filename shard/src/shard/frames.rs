@@ -352,7 +352,7 @@ impl<P: Blocks> Shard<P> {
         body: &[u8],
         outbox: &mut Outbox<P::Block>,
     ) -> bool {
-        if body.len() > SMALL_ANSWER_BYTES && self.front.sessions.room_for_replies() == 0 {
+        if body.len() > SMALL_ANSWER_BYTES && !self.front.sessions.has_room_for_long_answers() {
             self.front.sessions.at_mut(id).pause.wants_much();
             return false;
         }

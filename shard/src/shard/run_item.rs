@@ -98,7 +98,7 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) -> bool {
         let is_long = self.execution.programs.text().len() > SMALL_ANSWER_BYTES;
-        if is_long && self.front.sessions.room_for_replies() == 0 {
+        if is_long && !self.front.sessions.has_room_for_long_answers() {
             self.front.sessions.at_mut(id).pause.wants_much();
             return false;
         }
