@@ -540,6 +540,34 @@ fn long_replies_that_nobody_reads_stay_within_memory_max_whichever_command_makes
     }
 }
 
+/// What is known of a thousand commands takes room until they are answered, and the answers are
+/// long. Nobody reads from connections that wait for room, so none is found to have ended.
+#[test]
+fn connections_that_have_ended_and_wait_for_room_do_not_wait_for_each_other() {
+    let _one = the_machine();
+    let served = Served::start("gone", &["--memory-max", "96MiB", "--shards", "1"]);
+    let mut one = served.connect(Port::Resp);
+    one.write_all(&set(Port::Resp, "big", &[b'v'; 10_000]))
+        .unwrap();
+    assert_eq!(receive(&mut one), b"+OK\r\n");
+    let echo = "*2\r\n$4\r\nECHO\r\n$31\r\nsome-words-to-be-said-again-now\r\n".repeat(20_000);
+    let getex = "*3\r\n$5\r\nGETEX\r\n$3\r\nbig\r\n$7\r\nPERSIST\r\n".repeat(1_000);
+    for what in [echo, getex] {
+        let unread: Vec<TcpStream> = (0..100)
+            .map(|_| {
+                let mut stream = served.connect(Port::Resp);
+                stream.set_nonblocking(true).unwrap();
+                let _ = stream.write(what.as_bytes());
+                stream
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(500));
+        drop(unread);
+        // What is answered by GET needs room.
+        assert_eq!(ask(&mut one, &["STRLEN big"]), ":10000\r\n");
+    }
+}
+
 #[test]
 fn pipelines_of_scripts_that_nobody_reads_hold_up_no_pipeline_that_is_read() {
     let _one = the_machine();
