@@ -18,6 +18,8 @@ use crate::{BenchError, Stream};
 
 /// The longest wait for an answer.
 const ANSWER: Duration = Duration::from_secs(30);
+/// A server publishes its counters more often than this.
+const COUNTERS_AGE_MAX: Duration = Duration::from_millis(250);
 /// Items in one frame while keys are filled, at most.
 const FILL_ITEMS: usize = 256;
 /// Bytes in one frame, if more than one item is in it.
@@ -175,8 +177,9 @@ impl Control {
         read.ok_or(BenchError::WrongAnswer("a read has no level".into()))
     }
 
-    /// The server's counters, by name.
+    /// The server's counters, by name, with all that was answered before the call.
     pub(crate) fn counters(&mut self) -> Result<BTreeMap<String, u64>, BenchError> {
+        std::thread::sleep(COUNTERS_AGE_MAX);
         let mut frame = Vec::new();
         write_frame(
             &mut frame,
