@@ -54,6 +54,9 @@ pub(crate) use crate::cluster::relay::{PeerQueues, RelayParts};
 
 /// How long a connection may take to be made, and to prove itself.
 const GREETING: Duration = Duration::from_secs(3);
+/// How long a connection for messages that are of no shard may take to be made. A lost SYN is sent
+/// again after a second, so that a new attempt is sooner.
+const CONNECT: Duration = Duration::from_millis(500);
 /// Between two attempts to make a link.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -155,6 +158,21 @@ impl Shared {
             tls: self.tls.as_ref(),
             patience: GREETING,
         }
+    }
+
+    /// Connects to another node for messages that are of no shard; without TLS if it `is_plain`.
+    /// `wanted` is the node and the number that stands for these messages.
+    fn connect(
+        &self,
+        wanted: (u8, u16),
+        address: SocketAddr,
+        is_plain: bool,
+    ) -> Result<(TcpStream, Greeted), Ungreeted> {
+        let stream = TcpStream::connect_timeout(&address, CONNECT)
+            .map_err(|error| Ungreeted::from(error.to_string()))?;
+        let me = self.introduction(wanted.1);
+        let greeted = self.greeter().greet(&stream, me, wanted, is_plain)?;
+        Ok((stream, greeted))
     }
 
     /// Counts why a link was not made.

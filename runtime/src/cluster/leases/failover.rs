@@ -14,7 +14,7 @@ use penstock_shard::replication::receiver::LinkRefusal;
 use tracing::info;
 
 use crate::cluster::leases::{End, Serving, Swap, line_of_heartbeats};
-use crate::cluster::links::greeting::{Greeted, Ungreeted};
+use crate::cluster::links::greeting::Greeted;
 use crate::cluster::plan::home::{HomeError, PlanHome, StoredPlan, Swapped};
 use crate::cluster::plan::plan_watch::take;
 use crate::cluster::plan::wished::wished;
@@ -23,9 +23,6 @@ use crate::stats::{Decided, DecidedLast, FailedSwap};
 
 /// Between two looks.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
-/// How long a connection for heartbeats may take to be made. A lost SYN is sent again after a
-/// second, so that a new attempt is sooner.
-const CONNECT: Duration = Duration::from_millis(500);
 /// Behind a swap that failed. In that time a node that is back is granted its partitions again.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Threads and the plan are looked at each so many looks.
@@ -192,7 +189,7 @@ fn dial(shared: &Shared, node: u8) {
             return;
         };
         let began = Instant::now();
-        match connect(shared, node, address, is_plain) {
+        match shared.connect((node, HEARTBEAT_SHARD), address, is_plain) {
             Ok((stream, greeted)) => {
                 is_plain = false;
                 serve(shared, Arc::new(stream), greeted, address, true);
@@ -213,20 +210,6 @@ fn dial(shared: &Shared, node: u8) {
         // One that ends as soon as it is made must not keep everybody busy.
         std::thread::sleep(RETRY.saturating_sub(began.elapsed()));
     }
-}
-
-fn connect(
-    shared: &Shared,
-    node: u8,
-    address: SocketAddr,
-    is_plain: bool,
-) -> Result<(TcpStream, Greeted), Ungreeted> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT)
-        .map_err(|error| Ungreeted::from(error.to_string()))?;
-    let me = shared.introduction(HEARTBEAT_SHARD);
-    let wanted = (node, HEARTBEAT_SHARD);
-    let greeted = shared.greeter().greet(&stream, me, wanted, is_plain)?;
-    Ok((stream, greeted))
 }
 
 /// Serves a connection for heartbeats that was taken, on a thread of its own.

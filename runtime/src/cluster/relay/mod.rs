@@ -24,7 +24,7 @@ use penstock_shard::replication::link_set::not_named;
 use penstock_shard::replication::receiver::LinkRefusal;
 
 use crate::cluster::links::blocking_line::{BlockingLine, LineEnd, LineRules};
-use crate::cluster::links::greeting::{Greeted, RefusedBy, Ungreeted};
+use crate::cluster::links::greeting::{Greeted, RefusedBy};
 use crate::cluster::links::link_versions::highest_offered;
 use crate::cluster::{RETRY, Shared};
 
@@ -34,8 +34,6 @@ use self::peer_queues::PeerMail;
 
 /// The longest wait of a thread: how soon it sees that a connection has ended.
 const READ_WAIT: Duration = Duration::from_millis(100);
-/// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_millis(500);
 /// Between two attempts to connect to a node that takes no messages.
 const REFUSED: Duration = Duration::from_secs(30);
 /// Bytes of frames that leave together, but for the last one of them.
@@ -112,7 +110,7 @@ pub(crate) fn dial(shared: &Arc<Shared>, node: u8) {
             return;
         };
         let began = Instant::now();
-        let cause = match connect(shared, node, address, is_plain) {
+        let cause = match shared.connect((node, PUBLISH_SHARD), address, is_plain) {
             Ok((stream, greeted)) => {
                 is_plain = false;
                 send(shared, Arc::new(stream), greeted)
@@ -143,20 +141,6 @@ pub(crate) fn dial(shared: &Arc<Shared>, node: u8) {
 
 fn address_of(shared: &Shared, node: u8) -> Option<SocketAddr> {
     shared.file().node(node).map(|node| node.links)
-}
-
-fn connect(
-    shared: &Shared,
-    node: u8,
-    address: SocketAddr,
-    is_plain: bool,
-) -> Result<(TcpStream, Greeted), Ungreeted> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT)
-        .map_err(|error| Ungreeted::from(error.to_string()))?;
-    let me = shared.introduction(PUBLISH_SHARD);
-    let wanted = (node, PUBLISH_SHARD);
-    let greeted = shared.greeter().greet(&stream, me, wanted, is_plain)?;
-    Ok((stream, greeted))
 }
 
 /// Waits for a while, or until the node has a connection here: then it is another build by now.
