@@ -21,7 +21,7 @@ use penstock_scripts::{Lua, ScriptLimits, ScriptTexts};
 use penstock_shard::tracking::Tracker;
 use penstock_storage::store::Writer;
 
-/// Who is told, and of which key; of all keys without one.
+/// The connection that gets a changed key, and the key; `None` stands for all keys.
 pub(crate) type Notice = (u64, Option<Box<[u8]>>);
 
 /// A connection that tracks keys.
