@@ -21,6 +21,8 @@ use super::wait::Written;
 
 /// Commands of a connection that are not answered, at most.
 pub(super) const ENTRIES_MAX: usize = 4096;
+/// The same while there is no room for replies.
+const ENTRIES_WITHOUT_ROOM_MAX: usize = 16;
 /// An item that was answered.
 const ANSWERED: u64 = u64::MAX;
 
@@ -101,6 +103,8 @@ pub(super) struct Ring {
     held_until: u64,
     /// An entry in front of this number may bring the text of a script.
     texts_until: u64,
+    /// Entries, at most.
+    entries_max: usize,
 }
 
 impl Default for Ring {
@@ -122,6 +126,7 @@ impl Default for Ring {
             was_replayed: None,
             held_until: 0,
             texts_until: 0,
+            entries_max: ENTRIES_MAX,
         }
     }
 }
@@ -193,7 +198,16 @@ impl Ring {
             return 0;
         }
         let items = (2 * ENTRIES_MAX).saturating_sub(self.items.len());
-        items.min(ENTRIES_MAX.saturating_sub(self.entries.len()))
+        items.min(self.entries_max.saturating_sub(self.entries.len()))
+    }
+
+    /// Takes few commands at a time while there is no room for replies: what is known of commands
+    /// takes the room of replies.
+    pub(super) fn has_room_for_replies(&mut self, has_room: bool) {
+        self.entries_max = match has_room {
+            true => ENTRIES_MAX,
+            false => ENTRIES_WITHOUT_ROOM_MAX,
+        };
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -13,7 +13,7 @@ use penstock_net::program::{
 };
 use penstock_net::reply::{BatchReply, ReplyHead, write_error};
 use penstock_net::request::{Request, Verb};
-use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
+use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, ReplyBound, SlowCommand};
 use penstock_net::status::Status;
 use penstock_net::version::Version;
 
@@ -289,6 +289,36 @@ fn a_connection_that_does_not_take_its_answers_is_blocked_at_the_bound_of_the_ri
     }
     assert_eq!((answered, left), (100_000, 0));
     assert_eq!(talk.out(), b":100000\r\n");
+}
+
+#[test]
+fn while_there_is_no_room_for_replies_few_commands_are_under_way_and_all_have_their_turn() {
+    let many: Vec<&str> = std::iter::once("DEL").chain(["k"; 100]).collect();
+    let cases = [
+        (command(&["GET", "k"]).repeat(1_000), 16),
+        (command(&many), 100),
+    ];
+    for (bytes, at_once) in cases {
+        let mut talk = conversation();
+        talk.bound_replies(ReplyBound {
+            one: 1 << 20,
+            left: 0,
+        });
+        let (mut asked, mut answered) = (Vec::new(), 0);
+        let mut left = give(&mut talk, &bytes, &mut asked);
+        let items = bytes.iter().filter(|byte| **byte == b'k').count();
+        while !asked.is_empty() {
+            assert!(asked.len() <= at_once, "{} at once", asked.len());
+            assert_eq!(talk.kept_bytes(), 0);
+            answered += asked.len();
+            for one in std::mem::take(&mut asked) {
+                talk.answered(&answer(&[&one]), &Still);
+            }
+            talk.out().clear();
+            left = give(&mut talk, &bytes[bytes.len() - left..], &mut asked);
+        }
+        assert_eq!((answered, left), (items, 0));
+    }
 }
 
 #[test]

@@ -8,13 +8,14 @@ use super::multi::Queue;
 use super::{Conversation, Talk};
 
 /// Bytes of lists of commands that are not answered, which need not be told.
-const LIST_BYTES_FREE: usize = 16 << 10;
+const LIST_BYTES_FREE: usize = 8 << 10;
 
 impl Conversation {
     /// What replies may take from now on. Without this call the longest command is the bound of
     /// one.
     pub fn bound_replies(&mut self, bound: ReplyBound) {
         self.talk.bound = bound;
+        self.talk.ring.has_room_for_replies(bound.left > 0);
     }
 
     /// Bytes of commands that came and have not run: those behind MULTI, the pattern of KEYS, and
