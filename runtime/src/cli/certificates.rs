@@ -86,14 +86,16 @@ impl CertsArgs {
         out.done("the certificates were made");
         for it in made {
             let ends = UNIX_EPOCH + Duration::from_secs(it.expires_unix_s);
+            // To the nearest day: time has passed since they were made.
+            let left_s = it.expires_unix_s.saturating_sub(now_unix_s);
+            let days_left = (left_s + 43_200) / 86_400;
             let day = humantime::format_rfc3339_seconds(ends).to_string();
             out.line(format_args!(
-                "{}: {} and {} are written, and hold until {}, {} days",
+                "{}: {} and {} are written, and hold until {}, {days_left} days",
                 it.whose,
                 it.certificate.display(),
                 it.key.display(),
-                day.split('T').next().unwrap_or(&day),
-                it.expires_unix_s.saturating_sub(now_unix_s) / 86_400
+                day.split('T').next().unwrap_or(&day)
             ));
         }
         out.finish()
