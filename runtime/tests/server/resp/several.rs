@@ -1,9 +1,11 @@
 //! Changes of keys of several shards on the real server: money moves between accounts of all shards
 //! under kill -9, beside backups, and over starts with other numbers of shards.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::spread::{ACCOUNTS, MONEY, PAYERS, number, pay};
 use super::{Talk, folder};
@@ -12,7 +14,14 @@ use crate::process::Server;
 
 /// Payments that are acknowledged before the server is killed.
 const PAID_MIN: usize = 150;
+/// The shards of the first servers. All others have two.
 const SHARDS: [u16; 6] = [2, 2, 1, 2, 2, 2];
+/// Kills, at most: more than [`SHARDS`] says only while no start has found a decided change.
+const KILLS_MAX: usize = 30;
+/// Moments at which a server stands still, at most, until one is amid a change.
+const STOPS_MAX: usize = 200;
+/// How long its threads may take to stand still, in milliseconds.
+const STILL_WITHIN_MS: usize = 1_000;
 
 fn serve(data: &Path, address: SocketAddr, shards: u16) -> (Server, Vec<String>) {
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
@@ -46,8 +55,11 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
         talk.ask(&["SET", &format!("account:{account}"), &MONEY.to_string()]);
     }
     let all = MONEY * i64::try_from(ACCOUNTS).expect("few");
-    let (mut resumed, mut counts) = (0, [[0; 2]; PAYERS]);
-    for (round, shards) in SHARDS.into_iter().enumerate().skip(1) {
+    let (mut resumed, mut amid, mut counts) = (0, 0, [[0; 2]; PAYERS]);
+    let (mut round, mut before) = (0, SHARDS[0]);
+    while round + 1 < SHARDS.len() || resumed == 0 && round < KILLS_MAX {
+        round += 1;
+        let shards = SHARDS.get(round).copied().unwrap_or(2);
         let paid = AtomicUsize::new(0);
         let ended: Vec<[i64; 2]> = std::thread::scope(|scope| {
             let threads = (0..PAYERS).map(|payer| {
@@ -60,15 +72,15 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
                     back_up(&data, &vault, server.address);
                 }
             }
-            while paid.load(Ordering::Relaxed) < PAID_MIN {
-                std::thread::yield_now();
-            }
+            wait_for(&paid, PAID_MIN);
+            amid += usize::from(before > 1 && stops_amid_change(&server, &data, &paid));
             server.process.kill().unwrap();
             server.process.wait().unwrap();
             threads.into_iter().map(|it| it.join().unwrap()).collect()
         });
         let reply;
         (server, reply) = serve(&data, address, shards);
+        before = shards;
         resumed += reply
             .iter()
             .filter(|line| line.starts_with("resumed"))
@@ -88,11 +100,81 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
     }
     assert!(
         resumed > 0,
-        "no start found a change that was decided and not made"
+        "{round} servers were killed, {amid} of them while their logs had a change that was \
+         decided and not made, and no start found one"
     );
     server.stop();
     for backup in 1..=3 {
         check_backup(&vault, backup, all);
+    }
+}
+
+/// Waits until so many payments are acknowledged. A server that stands still acknowledges none.
+fn wait_for(paid: &AtomicUsize, count: usize) {
+    while paid.load(Ordering::Relaxed) < count {
+        std::thread::yield_now();
+    }
+}
+
+/// Has a server stand still while its logs have a change that is decided and not made. `false`: it
+/// goes on, and was amid none at [`STOPS_MAX`] moments.
+fn stops_amid_change(server: &Server, data: &Path, paid: &AtomicUsize) -> bool {
+    for _ in 0..STOPS_MAX {
+        server.signal("-STOP");
+        // A thread within a request to the disk stops behind it.
+        for _ in 0..STILL_WITHIN_MS {
+            if stands_still(server.process.id()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if has_open_change(data) {
+            return true;
+        }
+        server.signal("-CONT");
+        wait_for(paid, paid.load(Ordering::Relaxed) + 1);
+    }
+    false
+}
+
+/// Whether no thread of a process runs.
+fn stands_still(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.map(|thread| thread.unwrap().path()).all(|thread| {
+        let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
+        // Behind the name in brackets.
+        let state = stat.rsplit(')').next().unwrap_or_default();
+        state.trim_start().starts_with(['T', 't'])
+    })
+}
+
+/// Whether the logs of a server that stands still have a redo record that no deletion ends. They
+/// are looked at in a copy: the server has the directory locked.
+fn has_open_change(data: &Path) -> bool {
+    let copy = folder("resp-several-copy");
+    copy_folder(data, &copy);
+    let output = command(&["inspect", "--dump", text(&copy)])
+        .output()
+        .unwrap();
+    let dump = String::from_utf8_lossy(&output.stdout);
+    let mut newest = HashMap::new();
+    for line in dump.lines().filter(|line| line.contains("penstock/redo/")) {
+        let (_, key) = line.split_once("penstock/redo/").expect("it has it");
+        let key = key.split(" at ").next().expect("a tag");
+        newest.insert(key.to_string(), line.trim_start().starts_with("put "));
+    }
+    newest.values().any(|is_put| *is_put)
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
     }
 }
 
