@@ -13,7 +13,7 @@
 //!         32 the only argument is a command by itself, 64 it may use any keys of its shard,
 //!         128 it may use any keys of the node
 //!  4  1   how often it has run and found that a key must be read first
-//!  5  1   0
+//!  5  1   how often it has met a slot that a change over several shards has
 //!  6  2   the slot of its first key; 65535: no key is known yet
 //!  8  4   keys
 //! 12  4   arguments
@@ -40,12 +40,15 @@ pub const SCRIPT: u8 = 12;
 /// How often a script runs before it is refused: each run but the last finds a key that must be
 /// read first.
 pub const SCRIPT_RUNS_MAX: u8 = 64;
+/// How often a script meets a slot that a change over several shards has, before it is refused.
+pub const SCRIPT_CLAIMS_MAX: u8 = 255;
 /// Bytes of a reply, at most, whatever the item says.
 pub const SCRIPT_REPLY_BYTES_MAX: usize = (16 << 20) - 64;
 /// Bytes of a digest.
 pub const DIGEST_BYTES: usize = 20;
 const HEAD_BYTES: usize = 40;
 const RUNS_AT: usize = 4;
+const CLAIMS_AT: usize = 5;
 const SLOT_AT: usize = 6;
 const TIME_AT: usize = 16;
 const SPENT_STEPS_AT: usize = 32;
@@ -261,6 +264,12 @@ impl<'a> ScriptRequest<'a> {
         self.head[RUNS_AT]
     }
 
+    /// How often it has met a slot that a change over several shards had.
+    #[must_use]
+    pub fn claims(&self) -> u8 {
+        self.head[CLAIMS_AT]
+    }
+
     /// The time of its first run in unix microseconds; `None` before it.
     #[must_use]
     pub fn time_us(&self) -> Option<u64> {
@@ -322,11 +331,11 @@ fn check_head(head: &[u8; HEAD_BYTES]) -> Result<(), Refusal> {
         (FLAG_DIGEST, len) => len == DIGEST_BYTES,
         (_, len) => len == 0,
     };
-    let zeros = u64::from(head[5]);
-    if !is_slot || !is_script || zeros != 0 || head[RUNS_AT] > SCRIPT_RUNS_MAX {
+    let runs = head[RUNS_AT];
+    if !is_slot || !is_script || runs > SCRIPT_RUNS_MAX {
         return Err(Refusal::Reserved {
             name: "the head of a script",
-            found: zeros,
+            found: runs.into(),
         });
     }
     Ok(())
@@ -431,6 +440,27 @@ pub fn note_run(item: &mut [u8], time_us: u64, spent: Spent) {
     let head = head_of(item);
     assert!(head[RUNS_AT] < SCRIPT_RUNS_MAX, "it runs no more");
     head[RUNS_AT] += 1;
+    note_spent(item, time_us, spent);
+}
+
+/// Notes in a SCRIPT that it has met a slot that a change over several shards has; the rest as
+/// [`note_run`].
+///
+/// # Panics
+/// If the item is none, or has met [`SCRIPT_CLAIMS_MAX`].
+pub fn note_claim(item: &mut [u8], time_us: u64, spent: Spent) {
+    let head = head_of(item);
+    assert!(head[CLAIMS_AT] < SCRIPT_CLAIMS_MAX, "it waits no more");
+    head[CLAIMS_AT] += 1;
+    note_spent(item, time_us, spent);
+}
+
+/// Notes in a SCRIPT when it has run first, and what its scripts have taken in all runs.
+///
+/// # Panics
+/// If the item is none.
+pub fn note_spent(item: &mut [u8], time_us: u64, spent: Spent) {
+    let head = head_of(item);
     if read_u64(head, TIME_AT) == 0 {
         head[TIME_AT..TIME_AT + 8].copy_from_slice(&time_us.to_le_bytes());
     }
@@ -496,8 +526,11 @@ mod tests {
         let spent = |steps, us| Spent { steps, us };
         note_run(&mut item, 5, spent(300, 20));
         note_run(&mut item, 6, spent(600, u64::MAX));
+        note_claim(&mut item, 7, spent(600, u64::MAX));
+        note_spent(&mut item, 8, spent(600, u64::MAX));
         let read = ScriptRequest::read(&item).expect("good");
         assert_eq!((read.slot(), read.runs()), (Some(77), 2));
+        assert_eq!(read.claims(), 1);
         assert_eq!(read.time_us(), Some(5));
         assert_eq!(read.spent(), spent(600, u32::MAX.into()));
         assert!(read.uses_declared_keys_alone());

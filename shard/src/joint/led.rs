@@ -78,7 +78,10 @@ pub(crate) struct Led {
     pub(crate) runs: u8,
     /// How often it found no room.
     pub(crate) rests: u32,
+    /// What its scripts have taken in all runs, also in those before it met another shard.
     pub(crate) spent: Spent,
+    /// The time of its first run, in unix microseconds.
+    pub(crate) time_us: Option<u64>,
     /// The store holds more after it.
     pub(crate) grows: bool,
     /// What it leaves, by shard.
@@ -105,6 +108,7 @@ impl Led {
             runs: 0,
             rests: 0,
             spent: Spent::default(),
+            time_us: None,
             grows: false,
             parts: BTreeMap::new(),
             answer: Answer::default(),

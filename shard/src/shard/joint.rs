@@ -81,6 +81,7 @@ impl<P: Blocks> JointStep<'_, P> {
         if self.0.execution.joint.is_given_up(step.now.us) {
             return self.give_up_joint(step);
         }
+        self.0.execution.slice.begin();
         for _ in 0..ROUNDS_MAX {
             while let Some((from, message)) = self.0.execution.joint.inbox.pop_front() {
                 self.receive(step, from, message);

@@ -10,8 +10,8 @@ use penstock_net::reply::{ReplyHead, ReplyItem};
 use penstock_net::request::Version;
 use penstock_net::resp::{NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
-    SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest, keep_to_declared_keys,
-    note_run, note_slot,
+    SCRIPT, SCRIPT_CLAIMS_MAX, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest, Spent,
+    keep_to_declared_keys, note_claim, note_run, note_slot, note_spent,
 };
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -46,8 +46,9 @@ const STEPS_PER_MEMBERS_BYTE: usize = 3;
 enum Outcome {
     /// It is done with for now.
     Done(Disposition),
-    /// It has named its first key, which is of this slot: it runs again where that is.
-    IsOf(u16),
+    /// It has named its first key, which is of this slot: it runs again where that is. When it has
+    /// run, and what it has taken.
+    IsOf(u16, u64, Spent),
 }
 
 impl<P: Blocks> Shard<P> {
@@ -120,9 +121,10 @@ impl<P: Blocks> Shard<P> {
         self.execution.scripts = scripts;
         match outcome {
             Outcome::Done(disposition) => disposition,
-            Outcome::IsOf(slot) => {
+            Outcome::IsOf(slot, time_us, spent) => {
                 let mut item = operation.item.to_vec();
                 note_slot(&mut item, slot);
+                note_spent(&mut item, time_us, spent);
                 self.script_item(now, &with_item(operation, &item), pieces)
             }
         }
@@ -194,12 +196,16 @@ impl<P: Blocks> Shard<P> {
             None => Outcome::Done(Disposition::Postponed),
             Some(RanScript {
                 wants: Some(Wants::Slot(slot)),
+                time_us,
+                spent,
                 ..
-            }) => Outcome::IsOf(slot),
+            }) => {
+                self.execution.slice.ran(operation.item.len(), spent);
+                Outcome::IsOf(slot, time_us, spent)
+            }
             Some(ran) => {
-                let bytes = operation.item.len() + reply.len() / REPLY_BYTES_PER_STEP;
-                let of_members = ran.staged.members_bytes() * STEPS_PER_MEMBERS_BYTE;
-                self.execution.slice.ran(bytes + of_members, ran.spent);
+                let bytes = run_bytes(operation.item, &reply, &ran.staged);
+                self.execution.slice.ran(bytes, ran.spent);
                 ran.touch(&mut self.execution.store);
                 self.note_script(operation, &ran);
                 let ended = self.end_script(now, operation, request, &ran, &mut reply, pieces);
@@ -241,15 +247,22 @@ impl<P: Blocks> Shard<P> {
         let changed = ran.staged.changed();
         let mut keeps = ran.end == ScriptEnd::Answered;
         match ran.wants {
-            Some(Wants::Cold(cold)) => match too_many_runs(request, ran) {
-                Some(text) => Replies::new(reply, protocol).error(text.as_bytes()),
+            Some(Wants::Cold(cold)) => match too_many_runs(request, ran, Some(cold)) {
+                Some(text) => {
+                    // An EXEC has begun its reply.
+                    reply.clear();
+                    Replies::new(reply, protocol).error(text.as_bytes());
+                }
                 None => return self.fetch_for_script(operation, ran, cold, pieces),
             },
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
-            Some(Wants::Shards) => {
-                let slot = request.slot().expect("it has used a key");
-                return JointStep(self).begin_joint(now, operation, slot, pieces.written());
-            }
+            Some(Wants::Shards) => match too_many_runs(request, ran, None) {
+                Some(text) => {
+                    reply.clear();
+                    Replies::new(reply, protocol).error(text.as_bytes());
+                }
+                None => return self.join_script(now, operation, ran, pieces),
+            },
             Some(Wants::Elsewhere(refusal)) => {
                 let (status, out) = (refusal.status(), pieces.written());
                 return self
@@ -356,6 +369,22 @@ impl<P: Blocks> Shard<P> {
         self.park_in_order(cold, uses, operation, parked, out)
     }
 
+    /// Has a script run on keys of several shards, because it has met one of another shard.
+    fn join_script(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        ran: &RanScript,
+        pieces: &mut Pieces,
+    ) -> Disposition {
+        let mut item = operation.item.to_vec();
+        note_spent(&mut item, ran.time_us, ran.spent);
+        let request = ScriptRequest::read(&item).expect("it was read before");
+        let slot = request.slot().expect("it has used a key");
+        let operation = &with_item(operation, &item);
+        JointStep(self).begin_joint(now, operation, slot, pieces.written())
+    }
+
     /// Has a script wait for a key that it has met. The other keys that it names are read
     /// meanwhile.
     fn fetch_for_script(
@@ -366,7 +395,10 @@ impl<P: Blocks> Shard<P> {
         pieces: &mut Pieces,
     ) -> Disposition {
         let mut item = operation.item.to_vec();
-        note_run(&mut item, ran.time_us, ran.spent);
+        match cold.is_claim() {
+            true => note_claim(&mut item, ran.time_us, ran.spent),
+            false => note_run(&mut item, ran.time_us, ran.spent),
+        }
         let operation = &with_item(operation, &item);
         let request = ScriptRequest::read(&item).expect("it was read before");
         let execution = &mut self.execution;
@@ -396,6 +428,12 @@ impl<P: Blocks> Shard<P> {
     }
 }
 
+/// Bytes that a slice counts for a run beside the steps of its scripts.
+pub(super) fn run_bytes(item: &[u8], reply: &[u8], staged: &Staged) -> usize {
+    let of_members = staged.members_bytes() * STEPS_PER_MEMBERS_BYTE;
+    item.len() + reply.len() / REPLY_BYTES_PER_STEP + of_members
+}
+
 /// The slots that a script with a key of this slot may use.
 fn slots_of(request: &ScriptRequest<'_>, slot: u16) -> Order {
     match request.reach() {
@@ -404,20 +442,36 @@ fn slots_of(request: &ScriptRequest<'_>, slot: u16) -> Order {
     }
 }
 
-/// Why a script that has met a cold key does not run again, if it does not.
-fn too_many_runs(request: &ScriptRequest<'_>, ran: &RanScript) -> Option<String> {
-    let runs = request.runs() + 1;
-    if runs >= SCRIPT_RUNS_MAX {
-        return Some(format!(
-            "TRYAGAIN nothing was executed: the script has met a key that is not in memory in \
-             each of {SCRIPT_RUNS_MAX} runs"
-        ));
+/// Why a script does not run again that has met a key of another shard, or one that is cold or
+/// claimed, if it does not.
+fn too_many_runs(
+    request: &ScriptRequest<'_>,
+    ran: &RanScript,
+    cold: Option<Cold>,
+) -> Option<String> {
+    let (runs, claims) = (request.runs(), request.claims());
+    match cold.map(|cold| cold.is_claim()) {
+        Some(false) if runs + 1 >= SCRIPT_RUNS_MAX => {
+            return Some(format!(
+                "TRYAGAIN nothing was executed: the script has met a key that is not in memory in \
+                 each of {SCRIPT_RUNS_MAX} runs"
+            ));
+        }
+        Some(true) if claims >= SCRIPT_CLAIMS_MAX => {
+            return Some(format!(
+                "TRYAGAIN nothing was executed: in {claims} runs the script has met a key that a \
+                 change over several shards had"
+            ));
+        }
+        _ => {}
     }
     let (steps, us) = (ran.spent.steps, ran.spent.us);
+    let runs = u16::from(runs) + u16::from(claims) + 1;
     (!ran.may_run_again).then(|| {
         format!(
             "TRYAGAIN nothing was executed: the script has taken {steps} steps and {us} \
-             microseconds in {runs} runs, each of which has met a key that is not in memory"
+             microseconds in {runs} runs, each of which has met a key that is not in memory, or \
+             that another shard or change had"
         )
     })
 }

@@ -3,7 +3,9 @@
 //!
 //! `all` replies an array of all replies, `last` the last one, `fail` an error behind all commands,
 //! `long` more bytes than a value has. `dear` takes [`DEAR_STEPS`], and `spent` replies what was
-//! taken before it.
+//! taken before it. `heavy` takes [`HEAVY_STEPS`], and [`take_heavy_runs`] counts its runs.
+
+use std::cell::Cell;
 
 use penstock_shard::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts, Spent};
 
@@ -11,6 +13,17 @@ use penstock_shard::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scrip
 pub const DEAR_STEPS: u64 = 400;
 /// Steps after which no script runs again.
 pub const AGAIN_STEPS: u64 = 1_000;
+/// Steps of a script that takes a slice by itself.
+pub const HEAVY_STEPS: u64 = 60_000;
+
+thread_local! {
+    static HEAVY_RUNS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How often `heavy` has run in this thread since this was asked.
+pub fn take_heavy_runs() -> usize {
+    HEAVY_RUNS.take()
+}
 
 pub struct Lines;
 
@@ -31,6 +44,11 @@ impl Scripts for Lines {
         }
         if text == b"dear" {
             let steps = DEAR_STEPS;
+            run.spent.set(spent.and(Spent { steps, us: 7 }));
+        }
+        if text == b"heavy" {
+            HEAVY_RUNS.set(HEAVY_RUNS.get() + 1);
+            let steps = HEAVY_STEPS;
             run.spent.set(spent.and(Spent { steps, us: 7 }));
         }
         if text == b"all" {

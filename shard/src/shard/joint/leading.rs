@@ -30,6 +30,7 @@ use crate::joint::{CHECK_US, LED_MAX, REST_US, RESTS_MAX};
 use crate::now::Now;
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
+use crate::shard::script_item::run_bytes;
 use crate::step::Step;
 
 use super::JointStep;
@@ -100,6 +101,11 @@ impl<P: Blocks> JointStep<'_, P> {
                 true
             }
             LedPhase::Claiming | LedPhase::Preparing | LedPhase::Applying => false,
+            LedPhase::Running if self.0.execution.slice.is_over() => {
+                // The next turn goes on.
+                self.0.execution.phase.note_progress(true);
+                false
+            }
             LedPhase::Running => {
                 self.run_led(step, at);
                 true
@@ -146,6 +152,8 @@ impl<P: Blocks> JointStep<'_, P> {
         let parked = self.0.execution.joint.led[at].parked.as_ref();
         let item = parked.expect("it is not answered").item.clone();
         let request = ScriptRequest::read(&item).expect("it was read before");
+        let led = &mut self.0.execution.joint.led[at];
+        (led.spent, led.time_us) = (request.spent(), request.time_us());
         let mut names: BTreeMap<Box<[u8]>, Option<Version>> = BTreeMap::new();
         for_each_named_key(&request, |key| {
             if names.len() <= SCRIPT_KEYS_MAX {
@@ -259,7 +267,8 @@ impl<P: Blocks> JointStep<'_, P> {
     fn run_on_copies(&mut self, at: usize, scripts: &mut Option<Box<dyn Scripts>>) -> Ran {
         let value_bytes_max = self.0.execution.setup.limits().value_bytes_max as usize;
         let time_us = self.0.execution.store.data().clock().time_us().max(1);
-        let led = &self.0.execution.joint.led[at];
+        let led = &mut self.0.execution.joint.led[at];
+        let (time_us, spent) = (*led.time_us.get_or_insert(time_us), led.spent);
         let parked = led.parked.as_ref().expect("it is not answered");
         let (item, origin, session) = (parked.item.clone(), parked.origin, parked.address.session);
         let request = ScriptRequest::read(&item).expect("it was read before");
@@ -268,7 +277,7 @@ impl<P: Blocks> JointStep<'_, P> {
             time_us,
             value_bytes_max,
             reply_bytes_max: self.0.reply_bytes_max(&request, value_bytes_max),
-            spent: led.spent,
+            spent,
         };
         let led = &self.0.execution.joint.led[at];
         let publisher = self.0.execution.publications.publisher();
@@ -278,6 +287,8 @@ impl<P: Blocks> JointStep<'_, P> {
         let ended = script::run_on(interpreter, &request, bounds, &mut keys, &mut reply);
         let missing = keys.missing.take();
         let Ended { end, staged, .. } = &ended;
+        let bytes = run_bytes(&item, &reply, staged);
+        self.0.execution.slice.ran(bytes, ended.spent);
         let led = &mut self.0.execution.joint.led[at];
         led.spent = led.spent.and(ended.spent);
         if let Some(key) = missing {

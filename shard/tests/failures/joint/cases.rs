@@ -1,6 +1,7 @@
 //! Cases that the model meets too seldom.
 
 use penstock_net::slot::{core_of, slot_of};
+use penstock_storage::version::partition_of;
 
 use crate::random::Random;
 
@@ -92,4 +93,141 @@ fn a_start_reads_the_keys_of_a_decided_part_though_as_much_waits_as_may() {
         starts += 1;
     }
     assert!(starts > 0, "no start found a redo record");
+}
+
+/// Keys of a shard of several, each of another slot.
+fn keys_at(shard: u16, shards: u16) -> impl Iterator<Item = String> {
+    let keys = (0..).map(|number| format!("name{number}"));
+    keys.filter(move |key| core_of(slot_of(key.as_bytes()), shards) == shard)
+}
+
+/// Two keys of a shard that are of one partition and two slots.
+fn two_of_a_partition(shard: u16, shards: u16) -> [String; 2] {
+    let partition = |key: &String| partition_of(slot_of(key.as_bytes()));
+    let mut before: Vec<String> = Vec::new();
+    for key in keys_at(shard, shards) {
+        let other = before.iter().find(|it| partition(it) == partition(&key));
+        if let Some(other) = other {
+            return [other.clone(), key];
+        }
+        before.push(key);
+    }
+    unreachable!("there are more keys than partitions")
+}
+
+/// Two clients that make changes over shards without an end: one of the two slots of a partition is
+/// claimed at any time.
+struct Steady {
+    node: Node,
+    lines: [String; 2],
+    changes: usize,
+    others: Vec<String>,
+}
+
+impl Steady {
+    const SHARDS: u16 = 3;
+
+    fn new() -> (Steady, [String; 2]) {
+        let mut node = Node::new(Self::SHARDS, None);
+        node.settle();
+        let keys = two_of_a_partition(0, Self::SHARDS);
+        let others: Vec<String> = keys_at(1, Self::SHARDS).take(2).collect();
+        // Two shards lead: the slots of both are never free in the same turn.
+        let lines = [
+            format!("MSET {} 1 {} 1", keys[0], others[0]),
+            format!("MSET {} 1 {} 1", others[1], keys[1]),
+        ];
+        let mut steady = Steady {
+            node,
+            lines,
+            changes: 0,
+            others: Vec::new(),
+        };
+        steady.begin();
+        (steady, keys)
+    }
+
+    /// The second client begins amid a change of the first one.
+    fn begin(&mut self) {
+        let (mut rounds, before) = (0, self.changes);
+        self.ask(0);
+        while self.changes == before {
+            self.node.round();
+            rounds += 1;
+            self.take_replies(false);
+        }
+        self.node.settle();
+        self.ask(0);
+        for _ in 0..rounds / 2 {
+            self.node.round();
+        }
+        self.ask(1);
+    }
+
+    fn ask(&mut self, client: usize) {
+        self.node.ask(client, &[self.lines[client].clone()]);
+    }
+
+    fn take_replies(&mut self, goes_on: bool) {
+        for (client, reply) in self.node.take_replies() {
+            if client > 1 {
+                self.others.push(reply);
+                continue;
+            }
+            assert_eq!(reply, "+OK\\r\\n");
+            self.changes += 1;
+            if goes_on {
+                self.ask(client);
+            }
+        }
+    }
+
+    /// A round in which both clients go on.
+    fn round(&mut self) {
+        self.node.round();
+        self.take_replies(true);
+    }
+}
+
+#[test]
+fn a_transaction_of_one_shard_waits_for_more_than_64_changes_over_several() {
+    let (mut steady, [a, b]) = Steady::new();
+    let lines = ["MULTI", &format!("GET {a}"), &format!("GET {b}"), "EXEC"];
+    steady.node.ask(2, &lines.map(str::to_string));
+    let before = steady.changes;
+    while steady.others.is_empty() && steady.changes < before + 100 {
+        steady.round();
+    }
+    assert!(steady.others.is_empty(), "{:?}", steady.others);
+    steady.node.settle();
+    steady.take_replies(false);
+    let both = "*2\\r\\n$1\\r\\n1\\r\\n$1\\r\\n1\\r\\n";
+    assert_eq!(steady.others, [both]);
+}
+
+#[test]
+fn scripts_of_several_shards_that_take_a_slice_each_run_in_turns_of_their_own() {
+    const CLIENTS: u16 = 4;
+    let mut node = Node::new(CLIENTS, None);
+    node.settle();
+    let first = keys_at(0, CLIENTS).take(usize::from(CLIENTS));
+    let other = keys_at(1, CLIENTS).take(usize::from(CLIENTS));
+    for (client, (a, b)) in first.zip(other).enumerate() {
+        node.ask(client, &[format!("EVAL heavy 2 {a} {b} GET~{a} GET~{b}")]);
+    }
+    node.settle();
+    assert_eq!(node.take_replies().len(), usize::from(CLIENTS));
+    assert_eq!(node.heavy_at_once(), 1);
+}
+
+#[test]
+fn what_a_script_has_taken_before_it_met_another_shard_counts() {
+    let mut node = Node::new(SHARDS, None);
+    node.settle();
+    let (a, b) = (&keys_of(0)[0], &keys_of(1)[0]);
+    let few = format!("EVAL dear 0 GET~{a} GET~{a}");
+    assert_eq!(ask(&mut node, few), "$-1\\r\\n$-1\\r\\n");
+    // The third run would begin with as much as two have taken.
+    let reply = ask(&mut node, format!("EVAL dear 0 GET~{a} GET~{b}"));
+    assert!(reply.starts_with("-TRYAGAIN"), "{reply}");
 }

@@ -19,7 +19,7 @@ use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
 use crate::config::{OWNER, log_config, shard_config_with};
 use crate::image::Image;
-use crate::interpreter::Lines;
+use crate::interpreter::{Lines, take_heavy_runs};
 use crate::random::Random;
 use crate::rights::resp::Still;
 use crate::scripts::command;
@@ -28,8 +28,9 @@ use crate::server::{Asked, Failure, Files, SEGMENT_BYTES, Server, Snapshots};
 use super::commands::{hashes, texts};
 use super::model::{Content, Found, Held};
 
+/// Those of the shards: a FLUSHALL is refused whose frame is longer.
 const LIMITS: Limits = Limits {
-    frame_bytes_max: 16 << 10,
+    frame_bytes_max: 4 << 10,
     value_bytes_max: 3 << 10,
 };
 /// Names of reads that no client of the model asks.
@@ -88,6 +89,8 @@ pub struct Node {
     ticks: u64,
     /// What its start has met.
     met: Met,
+    /// Scripts that took a slice each and ran in one turn, at most.
+    heavy_at_once: usize,
 }
 
 impl Node {
@@ -152,7 +155,13 @@ impl Node {
             incarnation,
             ticks,
             met,
+            heavy_at_once: 0,
         }
+    }
+
+    /// Scripts that took a slice each and ran in one turn, at most.
+    pub fn heavy_at_once(&self) -> usize {
+        self.heavy_at_once
     }
 
     pub fn shards(&self) -> usize {
@@ -293,7 +302,9 @@ impl Node {
     }
 
     fn turn(&mut self, shard: usize) {
+        take_heavy_runs();
         self.servers[shard].turn();
+        self.heavy_at_once = self.heavy_at_once.max(take_heavy_runs());
         let from = u16::try_from(shard).expect("few");
         for (to, mail) in std::mem::take(&mut self.servers[shard].mail) {
             self.mail.entry((from, to)).or_default().push_back(mail);
