@@ -10,6 +10,7 @@ pub(crate) mod message;
 pub(crate) mod start;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use penstock_storage::if_planted;
 use penstock_storage::io::BLOCK_BYTES;
@@ -230,7 +231,11 @@ impl Joint {
     /// Whether nothing is to be done.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.led.is_empty() && self.held.is_empty() && self.inbox.is_empty() && self.start.is_none()
+        self.led.is_empty()
+            && self.held.is_empty()
+            && self.inbox.is_empty()
+            && self.start.is_none()
+            && !self.claims.has_flush()
     }
 
     /// What an operation on a slot must wait for.
@@ -243,9 +248,25 @@ impl Joint {
         Some(cold_of(slot, number))
     }
 
-    /// What an operation on all slots of a range must wait for.
-    pub(crate) fn claim_within(&self, mut slots: std::ops::Range<u16>) -> Option<Cold> {
-        slots.find_map(|slot| self.claim_of(slot))
+    /// What a FLUSH of these slots, which are a partition, must wait for: it stands among the
+    /// claims of changes, and what comes later waits behind it.
+    pub(crate) fn claim_before_flush(&mut self, slots: Range<u16>) -> Option<Cold> {
+        if_planted!(Bug::ForgetClaim, return None);
+        let first = slots.start;
+        if self.start.is_some() {
+            return Some(cold_of(first, OF_START));
+        }
+        self.newest_claim += 1;
+        let number = self.claims.before_flush(slots, self.newest_claim)?;
+        self.has_claims_to_grant = true;
+        Some(cold_of(first, number))
+    }
+
+    /// A FLUSH whose claim was granted has run.
+    pub(crate) fn flushed(&mut self, number: u64) {
+        self.claims.release_flush(number);
+        self.has_claims_to_grant = true;
+        self.note_holds();
     }
 
     /// The name of a change that this shard leads.

@@ -186,7 +186,7 @@ impl<P: Blocks> Shard<P> {
             return self.queue_behind(&own, cold, out);
         }
         if self.execution.joint.holds_any()
-            && let Some(claim) = claim_before(&self.execution.joint, &own)
+            && let Some(claim) = claim_before(&mut self.execution.joint, &own)
         {
             return self.queue_behind(&own, claim, out);
         }
@@ -376,13 +376,13 @@ impl<P: Blocks> Shard<P> {
 }
 
 /// What an operation must wait for that a change over several shards has claimed.
-fn claim_before(joint: &Joint, own: &Own<'_>) -> Option<Cold> {
+fn claim_before(joint: &mut Joint, own: &Own<'_>) -> Option<Cold> {
     match (own.asks, own.asks.extra()) {
         (_, Extra::Keyspace(_)) => None,
         (_, Extra::Flush) => {
             let slots = SLOTS / u16::try_from(PARTITIONS).expect("256");
             let first = own.slot - own.slot % slots;
-            joint.claim_within(first..first + slots)
+            joint.claim_before_flush(first..first + slots)
         }
         (Asks::Item(_), _) => joint.claim_of(own.slot),
         (Asks::Program(request), _) => request.keys().find_map(|key| joint.claim_of(slot_of(key))),

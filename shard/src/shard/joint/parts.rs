@@ -14,10 +14,10 @@ use crate::execution::operation::{check_members, check_value};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::copied::{self, Copying};
 use crate::execution::verbs::fire::Fired;
-use crate::joint::READ_AGAIN_US;
 use crate::joint::claims::ChangeName;
 use crate::joint::held::{Held, HeldPhase};
 use crate::joint::message::{ClaimedKey, LeftKey, Message};
+use crate::joint::{READ_AGAIN_US, place_of};
 use crate::now::Now;
 use crate::step::Step;
 
@@ -51,6 +51,13 @@ impl<P: Blocks> JointStep<'_, P> {
     /// Goes on with all parts, as far as they can.
     pub(super) fn step_held(&mut self, step: &mut Step<'_, P::Block>) {
         self.0.execution.joint.grant();
+        for flush in self.0.execution.joint.claims.granted_flushes() {
+            // It runs while all else waits for its claim, which then goes on.
+            self.claim_ends(step, place_of(flush));
+            self.0.execution.joint.flushed(flush);
+            self.claim_ends(step, place_of(flush));
+            self.0.execution.joint.grant();
+        }
         let mut all = std::mem::take(&mut self.0.execution.joint.held);
         for held in &mut all {
             while let Some(said) = PartStep(&mut self.0.execution).step_part(step.now, held) {

@@ -190,6 +190,22 @@ impl Steady {
 }
 
 #[test]
+fn a_flush_goes_on_beside_changes_that_never_end() {
+    let (mut steady, _) = Steady::new();
+    steady.node.ask(2, &["FLUSHALL".to_string()]);
+    let before = steady.changes;
+    while steady.others.is_empty() {
+        steady.round();
+        let changes = steady.changes - before;
+        assert!(changes < 60, "no flush beside {changes} changes");
+    }
+    assert_eq!(steady.others, ["+OK\\r\\n"]);
+    let after = steady.changes;
+    (0..ROUNDS).for_each(|_| steady.round());
+    assert!(steady.changes > after + 2, "they go on behind it");
+}
+
+#[test]
 fn a_transaction_of_one_shard_waits_for_more_than_64_changes_over_several() {
     let (mut steady, [a, b]) = Steady::new();
     let lines = ["MULTI", &format!("GET {a}"), &format!("GET {b}"), "EXEC"];
