@@ -25,6 +25,13 @@ pub trait Tracker {
     /// connection has asked for the change.
     fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, time_ms: u64);
 
+    /// A key is about to change: this connection has asked for that. Who reads it from now on sees
+    /// it changed, unless the change is given up.
+    fn comes(&self, key: &[u8], writer: Option<Writer>);
+
+    /// A key has changed of which was said that it would: it has this expiry now.
+    fn made(&self, key: &[u8], expiry_ms: Option<u64>, time_ms: u64);
+
     /// A value of a key was shown that expires then.
     fn shown(&self, key: &[u8], expiry_ms: u64);
 
@@ -129,6 +136,8 @@ impl Tracking {
                 Noted::Changed { expiry_ms, writer } => {
                     tracker.changed(key, expiry_ms, writer, time_ms);
                 }
+                Noted::Coming { writer } => tracker.comes(key, writer),
+                Noted::Made { expiry_ms } => tracker.made(key, expiry_ms, time_ms),
                 Noted::Shown { expiry_ms } => tracker.shown(key, expiry_ms),
             }
         }

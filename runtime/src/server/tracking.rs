@@ -317,6 +317,46 @@ impl ShardTracker {
         self.tracking.is_wanted.load(Ordering::SeqCst)
     }
 
+    /// Tells those of a key that have read it, or track its prefix, and takes them out of the table.
+    fn invalidate(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>) {
+        if !self.is_tracked() {
+            return;
+        }
+        let tracking = &*self.tracking;
+        let ids = tracking.table(self.shard).take(key).unwrap_or_default();
+        if ids.is_empty() && !tracking.has_prefixes() {
+            return;
+        }
+        let (own, is_own_prefix) = tracking.notify(key, &ids, writer);
+        // Whoever has written a value may keep it, and is told of the next change.
+        if own.is_empty() && !is_own_prefix {
+            return;
+        }
+        let mut table = tracking.table(self.shard);
+        own.iter().for_each(|id| table.add(key, *id));
+        if let Some(expiry_ms) = expiry_ms {
+            table.expires(key, expiry_ms);
+        }
+        drop(table);
+        tracking.bound(self.shard);
+    }
+
+    /// Those of a key that may keep its value may do so until then.
+    fn keeps_until(&self, key: &[u8], expiry_ms: u64) {
+        if !self.is_tracked() {
+            return;
+        }
+        let tracking = &*self.tracking;
+        let is_of_prefix =
+            tracking.has_prefixes() && tracking.clients().prefixes.clients_of(key).next().is_some();
+        let mut table = tracking.table(self.shard);
+        if is_of_prefix || table.has(key) {
+            table.expires(key, expiry_ms);
+            drop(table);
+            tracking.bound(self.shard);
+        }
+    }
+
     /// Has connections told of keys whose values have expired. When the next one does.
     fn expire_tracked(&self, time_ms: u64) -> Option<u64> {
         let tracking = &*self.tracking;
@@ -341,42 +381,24 @@ impl Tracker for ShardTracker {
 
     fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, time_ms: u64) {
         self.expirations.changed(key, expiry_ms, time_ms);
-        if !self.is_tracked() {
-            return;
-        }
-        let tracking = &*self.tracking;
-        let ids = tracking.table(self.shard).take(key).unwrap_or_default();
-        if ids.is_empty() && !tracking.has_prefixes() {
-            return;
-        }
-        let (own, is_own_prefix) = tracking.notify(key, &ids, writer);
-        // Whoever has written a value may keep it, and is told of the next change.
-        if own.is_empty() && !is_own_prefix {
-            return;
-        }
-        let mut table = tracking.table(self.shard);
-        own.iter().for_each(|id| table.add(key, *id));
+        self.invalidate(key, expiry_ms, writer);
+    }
+
+    fn comes(&self, key: &[u8], writer: Option<Writer>) {
+        self.invalidate(key, None, writer);
+    }
+
+    fn made(&self, key: &[u8], expiry_ms: Option<u64>, time_ms: u64) {
+        self.expirations.changed(key, expiry_ms, time_ms);
+        // Whoever is in the table has written it, or reads it behind this.
         if let Some(expiry_ms) = expiry_ms {
-            table.expires(key, expiry_ms);
+            self.keeps_until(key, expiry_ms);
         }
-        drop(table);
-        tracking.bound(self.shard);
     }
 
     fn shown(&self, key: &[u8], expiry_ms: u64) {
         self.expirations.shown(key, expiry_ms);
-        if !self.is_tracked() {
-            return;
-        }
-        let tracking = &*self.tracking;
-        let is_of_prefix =
-            tracking.has_prefixes() && tracking.clients().prefixes.clients_of(key).next().is_some();
-        let mut table = tracking.table(self.shard);
-        if is_of_prefix || table.has(key) {
-            table.expires(key, expiry_ms);
-            drop(table);
-            tracking.bound(self.shard);
-        }
+        self.keeps_until(key, expiry_ms);
     }
 
     fn read_by_script(&self, key: &[u8], writer: Writer) {
@@ -525,8 +547,11 @@ mod tests {
         tracking.reads(1, key);
         shard.changed(key, Some(50), one, 1);
         assert_eq!(lines_of(&mail[0]), ["k [2]"]);
-        shard.changed(key, Some(60), two, 1);
+        // Of a change that was noted when it was coming, nobody is told when it is made.
+        shard.comes(key, two);
         assert_eq!(lines_of(&mail[0]), ["k [1]"]);
+        shard.made(key, Some(60), 1);
+        assert!(lines_of(&mail[0]).is_empty());
         // What the second one has written expires.
         assert_eq!(shard.expire(59), Some(60));
         assert_eq!(shard.expire(60), None);

@@ -169,6 +169,16 @@ impl Tracker for ShardReaders {
         }
     }
 
+    fn comes(&self, key: &[u8], writer: Option<Writer>) {
+        self.changed(key, None, writer, 0);
+    }
+
+    fn made(&self, key: &[u8], expiry_ms: Option<u64>, _: u64) {
+        if let Some(expiry_ms) = expiry_ms {
+            self.shown(key, expiry_ms);
+        }
+    }
+
     fn shown(&self, key: &[u8], expiry_ms: u64) {
         let mut tables = self.readers.0.borrow_mut();
         let is_of_prefix = tables.prefixes.clients_of(key).next().is_some();

@@ -1,7 +1,7 @@
 //! The part of a change that a shard has: from the claim of its slots to their release.
 
 use penstock_storage::place::Lsn;
-use penstock_storage::store::PartNeeds;
+use penstock_storage::store::{PartNeeds, Writer};
 
 use super::claims::ChangeName;
 use super::message::{ClaimedKey, KeyCopy, LeftKey};
@@ -39,6 +39,8 @@ pub(crate) struct Held {
     /// The newest record that a copy shows.
     pub(crate) shown: Lsn,
     pub(crate) left: Vec<LeftKey>,
+    /// Who has asked for it.
+    pub(crate) writer: Option<Writer>,
     /// What is kept for it.
     pub(crate) reserved: Option<PartNeeds>,
     copies_bytes: usize,
@@ -54,6 +56,7 @@ impl Held {
             copies: Vec::new(),
             shown: Lsn(0),
             left: Vec::new(),
+            writer: None,
             reserved: None,
             copies_bytes: 0,
         }

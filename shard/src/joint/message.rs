@@ -4,6 +4,7 @@ use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::record::{KindedValue, ValueKind};
 use penstock_storage::redo::{Left, Outcome, entry_bytes};
+use penstock_storage::store::Writer;
 use penstock_storage::version::Version as Stored;
 
 /// Messages from one shard to another, in their order.
@@ -33,8 +34,11 @@ pub(crate) enum Message {
     Refused(u64, Status, String),
     /// There is no room for the part now. The claim stays until it is released.
     LacksRoom(u64),
-    /// This is what will be left of keys of the shard.
-    Prepare(u64, Vec<LeftKey>),
+    /// A script of this connection has read these keys of the shard, whose slots are held. Sent
+    /// only where somebody wants to know, and before they are given back.
+    Read(Writer, Vec<ReadKey>),
+    /// This is what will be left of keys of the shard, as this connection has asked.
+    Prepare(u64, Writer, Vec<LeftKey>),
     /// Room for it is kept.
     Ready(u64),
     /// It is decided.
@@ -56,6 +60,9 @@ pub(crate) struct ClaimedKey {
     /// It was watched when it was missing: has it changed since then?
     pub(crate) since: Option<Version>,
 }
+
+/// A key that a script has read, and when its value expires, in unix milliseconds.
+pub(crate) type ReadKey = (Box<[u8]>, Option<u64>);
 
 /// A key as it was when its slot was claimed.
 #[derive(Clone, Debug)]

@@ -128,8 +128,10 @@ impl<P: Blocks> JointStep<'_, P> {
     fn receive(&mut self, step: &mut Step<'_, P::Block>, from: u16, message: Message) {
         match message {
             Message::Claim(change, keys) => self.claim(from, change, keys),
-            Message::Prepare(change, left) => {
+            Message::Read(reader, keys) => self.note_read_keys(reader, &keys),
+            Message::Prepare(change, writer, left) => {
                 if let Some(held) = self.held(from, change) {
+                    held.writer = Some(writer);
                     held.left = left;
                     held.phase = HeldPhase::Preparing;
                 }

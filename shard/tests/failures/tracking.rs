@@ -46,6 +46,14 @@ impl Tracker for Spy {
         self.0.writers.borrow_mut().push(writer);
     }
 
+    fn comes(&self, key: &[u8], _: Option<Writer>) {
+        self.note("comes", key);
+    }
+
+    fn made(&self, key: &[u8], _: Option<u64>, _: u64) {
+        self.note("made", key);
+    }
+
     fn shown(&self, key: &[u8], expiry_ms: u64) {
         self.note("shown", key);
         self.0.expiry_ms.set(Some(expiry_ms));

@@ -36,6 +36,17 @@ pub enum Noted {
         /// `None`: nobody has, as for an expiry or a record of another node.
         writer: Option<Writer>,
     },
+    /// It is about to change, and nobody reads it before it has: a change over several shards is
+    /// noted before it is decided.
+    Coming {
+        /// Who has asked for it.
+        writer: Option<Writer>,
+    },
+    /// It has changed as was noted: it has this expiry now, in unix milliseconds.
+    Made {
+        /// The expiry.
+        expiry_ms: Option<u64>,
+    },
     /// A value was shown that expires then, in unix milliseconds.
     Shown {
         /// The expiry.
@@ -56,6 +67,8 @@ pub struct ChangedKeys {
     keys: Vec<u8>,
     notes: Vec<Note>,
     writer: Option<Writer>,
+    /// What changes now was noted when it was coming.
+    is_coming: bool,
     are_all: bool,
 }
 
@@ -63,7 +76,12 @@ impl ChangedKeys {
     /// What changes from now on, this connection asks for.
     #[inline]
     pub fn asks(&mut self, writer: Option<Writer>) {
-        self.writer = writer;
+        (self.writer, self.is_coming) = (writer, false);
+    }
+
+    /// What changes from now on was noted before as [`Noted::Coming`].
+    pub fn makes(&mut self) {
+        self.is_coming = true;
     }
 
     /// Whether all keys are to be taken for changed.
@@ -120,7 +138,11 @@ impl ChangedKeys {
             return;
         }
         let writer = self.writer;
-        self.note(key, Noted::Changed { expiry_ms, writer });
+        let noted = match self.is_coming {
+            true => Noted::Made { expiry_ms },
+            false => Noted::Changed { expiry_ms, writer },
+        };
+        self.note(key, noted);
     }
 }
 
@@ -146,6 +168,15 @@ mod tests {
             (b"bb", by(Some(5), Some(writer))),
             (b"a", Noted::Shown { expiry_ms: 9 }),
         ];
+        assert_eq!(changed.notes().collect::<Vec<_>>(), expected);
+        changed.clear();
+        changed.makes();
+        changed.note_change(b"a", Some(5));
+        changed.asks(None);
+        changed.note_change(b"a", None);
+        let expiry_ms = Some(5);
+        let expected: [(&[u8], Noted); 2] =
+            [(b"a", Noted::Made { expiry_ms }), (b"a", by(None, None))];
         assert_eq!(changed.notes().collect::<Vec<_>>(), expected);
         changed.clear();
         assert_eq!(changed.notes().count(), 0);

@@ -75,6 +75,7 @@ pub(crate) fn copy<P: Blocks>(
     // That it is missing may be the work of a flush.
     let lsn = key.lsn.max(data.flushes().lsn());
     if let Some(id) = key.value_cell() {
+        store.data_mut().note_cell_shown(id);
         store.keys_mut().touch(id);
     }
     Copying::Copied(copy, lsn)

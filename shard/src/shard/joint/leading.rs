@@ -16,7 +16,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::record::{VALUE_BYTES_MAX, ValueKind};
 use penstock_storage::redo;
-use penstock_storage::store::{NoRoom, PartNeeds};
+use penstock_storage::store::{NoRoom, PartNeeds, Writer};
 use penstock_storage::system_key::{REDO_KEY_BYTES, redo_keys};
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
@@ -25,7 +25,7 @@ use crate::execution::operation::Operation;
 use crate::execution::verbs::copied::CopiedKeys;
 use crate::execution::verbs::script::{self, ASKED, Bounds, Ended, NO_MESSAGES, too_much_of};
 use crate::joint::led::{Answer, Led, LedPhase, RedoRecord};
-use crate::joint::message::{ClaimedKey, LeftKey, LeftValue, Message};
+use crate::joint::message::{ClaimedKey, LeftKey, LeftValue, Message, ReadKey};
 use crate::joint::{CHECK_US, LED_MAX, REST_US, RESTS_MAX};
 use crate::now::Now;
 use crate::scripts::{ScriptEnd, Scripts};
@@ -384,19 +384,24 @@ impl<P: Blocks> JointStep<'_, P> {
         }
     }
 
-    /// Notes what a script has read, for clients that keep values.
+    /// Tells the shards what a script has read, for clients that keep values.
     fn note_reads(&mut self, at: usize, staged: &Staged) {
         let execution = &mut self.0.execution;
         if execution.store.data_mut().changed_keys().is_none() {
             return;
         }
-        let parked = execution.joint.led[at].parked.as_ref();
-        let parked = parked.expect("it is not answered");
-        let shard = execution.setup.shard();
-        let writer = parked.origin.writer(shard, parked.address.session);
-        execution
-            .tracking
-            .read_by_script(writer, staged.script_reads());
+        let led = &execution.joint.led[at];
+        let reader = writer_of_led(led, execution.setup.shard());
+        let mut read: BTreeMap<u16, Vec<ReadKey>> = BTreeMap::new();
+        for key in staged.script_reads() {
+            let value = led.copies[key].value.as_ref();
+            let expiry_ms = value.and_then(|value| value.expiry_ms);
+            let owner = execution.setup.owner(slot_of(key));
+            read.entry(owner).or_default().push((key.into(), expiry_ms));
+        }
+        for (shard, keys) in read {
+            self.send_joint(shard, Message::Read(reader, keys));
+        }
     }
 
     /// Keeps room for the redo record, and asks the shards for theirs.
@@ -418,9 +423,11 @@ impl<P: Blocks> JointStep<'_, P> {
                 return true;
             }
         }
+        let shard = self.0.execution.setup.shard();
         let led = &mut self.0.execution.joint.led[at];
         led.reserved = Some(needs);
         let (change, without) = (led.change, led.prepares());
+        let writer = writer_of_led(led, shard);
         let parts: Vec<(u16, Vec<LeftKey>)> = led
             .parts
             .iter()
@@ -430,7 +437,7 @@ impl<P: Blocks> JointStep<'_, P> {
             self.send_joint(shard, Message::Release(change));
         }
         for (shard, part) in parts {
-            self.send_joint(shard, Message::Prepare(change, part));
+            self.send_joint(shard, Message::Prepare(change, writer, part));
         }
         true
     }
@@ -543,4 +550,10 @@ impl<P: Blocks> JointStep<'_, P> {
         }
         self.0.execution.phase.note_progress(true);
     }
+}
+
+/// The connection that asks for a change that this shard leads.
+fn writer_of_led(led: &Led, shard: u16) -> Writer {
+    let parked = led.parked.as_ref().expect("it is not answered");
+    parked.origin.writer(shard, parked.address.session)
 }

@@ -7,7 +7,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::record::ValueKind;
-use penstock_storage::store::{Leaving, NoRoom, PartNeeds};
+use penstock_storage::store::{Leaving, NoRoom, Noted, PartNeeds, Writer};
 
 use crate::execution::Execution;
 use crate::execution::operation::{check_members, check_value};
@@ -16,7 +16,7 @@ use crate::execution::verbs::copied::{self, Copying};
 use crate::execution::verbs::fire::Fired;
 use crate::joint::claims::ChangeName;
 use crate::joint::held::{Held, HeldPhase};
-use crate::joint::message::{ClaimedKey, LeftKey, Message};
+use crate::joint::message::{ClaimedKey, LeftKey, Message, ReadKey};
 use crate::joint::{READ_AGAIN_US, place_of};
 use crate::now::Now;
 use crate::step::Step;
@@ -46,6 +46,18 @@ impl<P: Blocks> JointStep<'_, P> {
         let joint = &mut self.0.execution.joint;
         joint.claim(name, slots);
         joint.held.push(Held::of_claim(name, keys));
+    }
+
+    /// Notes what a script has read of this shard, for clients that keep values.
+    pub(super) fn note_read_keys(&mut self, reader: Writer, keys: &[ReadKey]) {
+        let execution = &mut self.0.execution;
+        let names = keys.iter().map(|(key, _)| &key[..]);
+        execution.tracking.read_by_script(reader, names);
+        for (key, expiry_ms) in keys {
+            if let Some(expiry_ms) = expiry_ms {
+                execution.store.data_mut().note_shown(key, *expiry_ms);
+            }
+        }
     }
 
     /// Goes on with all parts, as far as they can.
@@ -99,6 +111,7 @@ impl<P: Blocks> PartStep<'_, P> {
             }
             HeldPhase::Preparing => match self.prepare(held) {
                 Ok(()) => {
+                    self.note_coming(held);
                     held.phase = HeldPhase::Ready;
                     return Some(Some(Message::Ready(change)));
                 }
@@ -242,6 +255,17 @@ impl<P: Blocks> PartStep<'_, P> {
         }
     }
 
+    /// Notes what a part changes before it is decided, so before its answer leaves. Nobody reads its
+    /// keys until it is made or given up.
+    fn note_coming(&mut self, held: &Held) {
+        if let Some(changed) = self.0.store.data_mut().changed_keys() {
+            for key in &held.left {
+                let writer = held.writer;
+                changed.note(&key.key, Noted::Coming { writer });
+            }
+        }
+    }
+
     /// Leaves a key with what was decided, or a redo record with what it is to have. The
     /// record that made it so, if there is one; the outer `None`: it must wait.
     pub(super) fn leave_key(
@@ -252,7 +276,7 @@ impl<P: Blocks> PartStep<'_, P> {
     ) -> Option<Option<Lsn>> {
         let home = self.0.setup.hash().home_of(&key.key);
         if let Some(changed) = self.0.store.data_mut().changed_keys() {
-            changed.asks(None);
+            changed.makes();
         }
         let left = match is_redo {
             true => self.0.store.leave_any(now.us, home, &key.outcome()),

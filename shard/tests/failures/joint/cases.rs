@@ -6,7 +6,7 @@ use penstock_storage::version::partition_of;
 use crate::random::Random;
 
 use super::model::Content;
-use super::world::Node;
+use super::world::{Node, time_ms};
 
 const SHARDS: u16 = 2;
 /// Items that may wait in a shard.
@@ -246,4 +246,63 @@ fn what_a_script_has_taken_before_it_met_another_shard_counts() {
     // The third run would begin with as much as two have taken.
     let reply = ask(&mut node, format!("EVAL dear 0 GET~{a} GET~{b}"));
     assert!(reply.starts_with("-TRYAGAIN"), "{reply}");
+}
+
+#[test]
+fn who_keeps_values_is_notified_of_a_change_over_several_shards_before_its_answer() {
+    let mut node = Node::new(SHARDS, None);
+    node.settle();
+    let (a, b) = (&keys_of(0)[0], &keys_of(1)[0]);
+    let told = node.track();
+    for client in [0, 1] {
+        let writer = Some(node.writer(client));
+        node.ask(client, &[format!("MSET {a} {client} {b} {client}")]);
+        let mut replies = Vec::new();
+        while replies.is_empty() {
+            node.round();
+            replies = node.take_replies();
+        }
+        let mut lines = told.take();
+        lines.retain(|line| !line.contains(" made "));
+        lines.sort();
+        let comes = [(0, a), (1, b)].map(|(shard, key)| format!("{shard} comes {key} {writer:?}"));
+        assert_eq!(lines, comes);
+        node.settle();
+        let later = told.take();
+        let is_made = |line: &String| line.contains(" made ");
+        assert!(later.iter().all(is_made), "it is told once: {later:?}");
+    }
+}
+
+#[test]
+fn what_a_change_over_several_shards_shows_is_noted_where_its_keys_are() {
+    let mut node = Node::new(SHARDS, None);
+    node.settle();
+    let (a, b) = (&keys_of(0)[0], &keys_of(1)[0]);
+    let until_ms = time_ms(1_000);
+    for key in [a, b] {
+        ask(&mut node, format!("SET {key} 1 PXAT {until_ms}"));
+    }
+    let told = node.track();
+    let lines = ["MULTI", &format!("GET {a}"), &format!("GET {b}"), "EXEC"];
+    node.ask(0, &lines.map(str::to_string));
+    node.settle();
+    node.take_replies();
+    let mut lines = told.take();
+    lines.sort();
+    lines.dedup();
+    let shown = [(0, a), (1, b)].map(|(shard, key)| format!("{shard} shown {key} {until_ms}"));
+    assert_eq!(lines, shown, "the port notes what a transaction reads");
+    let writer = node.writer(1);
+    node.ask(1, &[format!("EVAL all 2 {a} {b} GET~{a} GET~{b}")]);
+    node.settle();
+    node.take_replies();
+    let lines = told.take();
+    for (shard, key) in [(0, a), (1, b)] {
+        let read = format!("{shard} read {key} {writer:?}");
+        let read = lines.iter().position(|line| *line == read);
+        let shown = format!("{shard} shown {key} {until_ms}");
+        let shown = lines.iter().rposition(|line| *line == shown);
+        assert!(read.is_some() && shown > read, "{lines:?}");
+    }
 }

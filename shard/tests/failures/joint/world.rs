@@ -1,6 +1,8 @@
 //! The shards of one node, each with its disk and one connection of RESP, turned by hand.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use penstock_net::frame::{HEADER_BYTES, Header, Opcode, write_frame};
@@ -10,12 +12,14 @@ use penstock_net::program::BACKUP_ASKS;
 use penstock_net::request::BatchRequest;
 use penstock_net::resp::{Client, Conversation};
 use penstock_shard::opening::{change_shards, take_inventory};
+use penstock_shard::tracking::{Tracker, writer_of};
 use penstock_shard::{ChangesReport, Event, Mail, SessionId, ShardConfig};
 use penstock_storage::budget::Budget;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::Layout;
 use penstock_storage::log::SyncMethod;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
+use penstock_storage::store::Writer;
 
 use crate::config::{OWNER, log_config, shard_config_with};
 use crate::image::Image;
@@ -157,6 +161,22 @@ impl Node {
             met,
             heavy_at_once: 0,
         }
+    }
+
+    /// What its shards tell of keys, from now on.
+    pub fn track(&mut self) -> Rc<RefCell<Vec<String>>> {
+        let told = Rc::<RefCell<Vec<String>>>::default();
+        for (shard, server) in self.servers.iter_mut().enumerate() {
+            let told = Rc::clone(&told);
+            server.shard.serve_tracker(Box::new(Spy { shard, told }));
+        }
+        told
+    }
+
+    /// The connection of a client, as the shards know it.
+    pub fn writer(&self, client: usize) -> Writer {
+        let shard = u16::try_from(client).expect("few");
+        writer_of(shard, self.servers[client].session)
     }
 
     /// Scripts that took a slice each and ran in one turn, at most.
@@ -505,6 +525,54 @@ impl Node {
     /// What a shard asked of its disk.
     pub fn asked(&self, shard: u16) -> &[Asked] {
         &self.servers[usize::from(shard)].asked
+    }
+}
+
+/// Writes down what a shard tells of keys.
+struct Spy {
+    shard: usize,
+    told: Rc<RefCell<Vec<String>>>,
+}
+
+impl Spy {
+    fn note(&self, what: &str, key: &[u8], more: impl std::fmt::Debug) {
+        let (shard, key) = (self.shard, key.escape_ascii());
+        let line = format!("{shard} {what} {key} {more:?}");
+        self.told.borrow_mut().push(line);
+    }
+}
+
+impl Tracker for Spy {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn changed(&self, key: &[u8], _: Option<u64>, writer: Option<Writer>, _: u64) {
+        self.note("changed", key, writer);
+    }
+
+    fn comes(&self, key: &[u8], writer: Option<Writer>) {
+        self.note("comes", key, writer);
+    }
+
+    fn made(&self, key: &[u8], expiry_ms: Option<u64>, _: u64) {
+        self.note("made", key, expiry_ms);
+    }
+
+    fn shown(&self, key: &[u8], expiry_ms: u64) {
+        self.note("shown", key, expiry_ms);
+    }
+
+    fn read_by_script(&self, key: &[u8], writer: Writer) {
+        self.note("read", key, writer);
+    }
+
+    fn all_changed(&self) {
+        self.note("all", b"", ());
+    }
+
+    fn expire(&self, _: u64) -> Option<u64> {
+        None
     }
 }
 
