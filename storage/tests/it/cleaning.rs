@@ -61,6 +61,19 @@ impl Yard {
         }
     }
 
+    /// An empty store whose segments are as short as they may be.
+    fn of_smallest_segments() -> Yard {
+        let config = LogConfig {
+            frame_bytes: 4096,
+            record_bytes_max: 1024,
+            ..config(SyncMethod::DurableWrite)
+        };
+        let segment_bytes = usize::try_from(config.segment_bytes_min()).expect("small");
+        let mut yard = Yard::empty(Log::new(config, LogStart::default(), Heap));
+        yard.segment_bytes = segment_bytes.next_multiple_of(4096);
+        yard
+    }
+
     /// A store in whose segments a fourth of all counts.
     fn wasteful() -> Yard {
         let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
@@ -259,6 +272,13 @@ impl Yard {
         matches!(self.disk.under_way()[index], Io::Read { .. })
     }
 
+    /// Removes what was released.
+    fn remove(&mut self) {
+        while let Some(file) = self.store.take_removable() {
+            self.disk.files.remove(&file);
+        }
+    }
+
     /// Runs a step of cleaning. `spoil` changes the bytes of its read. Returns whether it read.
     pub(crate) fn clean(&mut self, spoil: impl Fn(&mut [u8])) -> bool {
         self.now_us += 1_000;
@@ -388,14 +408,7 @@ fn a_frame_that_is_read_again_in_its_middle_is_checked_again() {
 /// list would leave room for one frame of copies: no more than what each release gives back.
 #[test]
 fn a_log_of_as_many_segments_as_it_may_have_keeps_those_that_belong_to_cleaning() {
-    let config = LogConfig {
-        frame_bytes: 4096,
-        record_bytes_max: 1024,
-        ..config(SyncMethod::DurableWrite)
-    };
-    let segment_bytes = usize::try_from(config.segment_bytes_min()).expect("small");
-    let mut yard = Yard::empty(Log::new(config, LogStart::default(), Heap));
-    yard.segment_bytes = segment_bytes.next_multiple_of(4096);
+    let mut yard = Yard::of_smallest_segments();
     let (mut most_sealed, mut written, mut is_cleaning) = (0, 0, true);
     for _ in 0..6_000 {
         // Every sixteenth write makes a key that stays, the others change a few again and again.
@@ -411,9 +424,7 @@ fn a_log_of_as_many_segments_as_it_may_have_keeps_those_that_belong_to_cleaning(
         if is_cleaning {
             yard.clean(|_| ());
         }
-        while let Some(file) = yard.store.take_removable() {
-            yard.disk.files.remove(&file);
-        }
+        yard.remove();
         most_sealed = most_sealed.max(yard.store.log().sealed_segments().len());
     }
     let most = yard.store.log().segments_max();
@@ -423,6 +434,41 @@ fn a_log_of_as_many_segments_as_it_may_have_keeps_those_that_belong_to_cleaning(
         counters.segments > 1_000 && written > 2_000,
         "{written} {counters:?}"
     );
+}
+
+/// The list of all segments fills half of what the smallest ones have for frames. Where each release
+/// had a list of its own, a segment had room for one copy beside it. The smallest record, alone in
+/// its segment, was then worth most again and again: cleaning moved it until its credit was used up,
+/// and the log was full of what does not count.
+#[test]
+fn cleaning_makes_a_log_of_the_most_segments_short_where_little_counts() {
+    let mut yard = Yard::of_smallest_segments();
+    let mut written = 0;
+    while !yard.store.log().has_most_segments() {
+        // Each segment has a key that stays, one of them with a short value, and what ceases to
+        // count.
+        let (number, bytes) = match written % 2 {
+            0 if written == 400 => (1_000, 8),
+            0 => (1_000 + written, 4 * VALUE_BYTES),
+            _ => (written % 7, VALUE_BYTES),
+        };
+        written += u32::from(yard.try_put(Purpose::Grow, number, &[7; 4 * VALUE_BYTES][..bytes]));
+        yard.turn();
+        // The first release lets the log have a list.
+        if yard.store.log().counters().released == 0 {
+            yard.clean(|_| ());
+        }
+        yard.remove();
+    }
+    let most = yard.store.log().segments_max();
+    for _ in 0..5_000 {
+        yard.clean(|_| ());
+        yard.turn();
+        yard.remove();
+    }
+    let left = yard.store.log().sealed_segments().len();
+    let counters = yard.store.cleaning().counters();
+    assert!(left < most / 2, "{left} of {most}, {counters:?}");
 }
 
 /// The disk is full, the last spare is a short one, and nothing but the open segment could be

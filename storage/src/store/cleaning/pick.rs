@@ -10,6 +10,50 @@ use crate::store::cleaning::credit::Earnings;
 use crate::store::data::Data;
 use crate::types::io::Blocks;
 
+/// What a look at all segments comes to.
+struct Choice {
+    /// How fast to clean.
+    rate: Rate,
+    /// Whether releases are told at once, each with a list of all segments, so that their files are
+    /// back before they are needed. A log of the most segments needs no file: a release makes them
+    /// fewer before it is told. A list for each would leave no room for copies in short segments.
+    must_tell: bool,
+    /// The segment that pays most, and whether it is the oldest.
+    picked: Option<(SealedSegment, bool)>,
+}
+
+/// What the sealed segments come to, in bytes.
+#[derive(Default)]
+struct Sums {
+    /// What they take of the disk.
+    total_bytes: u64,
+    /// What counts in them.
+    counting_bytes: u64,
+    /// What counts of that until something older is gone.
+    tombstone_bytes: u64,
+    /// The longest one.
+    segment_bytes: u64,
+}
+
+impl Sums {
+    fn of(segments: &[SealedSegment], data: &Data) -> Self {
+        let mut sums = Sums::default();
+        for segment in segments {
+            let live = data.counts_in(segment.file);
+            sums.total_bytes += segment.file_bytes;
+            sums.counting_bytes += live.parts + live.tombstones;
+            // Where something older stands before it, a deletion takes the place of what has
+            // expired.
+            sums.tombstone_bytes += live.deletions;
+            // Deletions that are kept stay wherever they stand.
+            let kept_bytes = data.versions.copies(segment.file).deletion_bytes;
+            sums.tombstone_bytes += live.tombstones.saturating_sub(kept_bytes);
+            sums.segment_bytes = sums.segment_bytes.max(segment.file_bytes);
+        }
+        sums
+    }
+}
+
 impl<P: Blocks> Cleaning<P> {
     /// Releases a segment in which nothing counts: what was in it need not be known, but for how
     /// far its records went. Whether that was done.
@@ -49,10 +93,14 @@ impl<P: Blocks> Cleaning<P> {
             used_bytes: store.log.used_bytes(),
         };
         self.cleaner.credit.earn(earnings);
-        let (rate, picked) = self.pick(store.data, store.log);
+        let Choice {
+            rate,
+            must_tell,
+            picked,
+        } = self.choose(store.data, store.log);
         self.cleaner.must_pick = false;
         self.cleaner.rate = rate;
-        store.log.set_tight(rate == Rate::Unbounded);
+        store.log.set_tight(must_tell);
         let durable_end = store.log.durable_end();
         let newest = store.log.sealed_segments().last();
         let is_settled = newest.is_none_or(|segment| {
@@ -144,37 +192,33 @@ impl<P: Blocks> Cleaning<P> {
         seals
     }
 
-    /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
-    fn pick(&self, data: &Data, log: &Log<P>) -> (Rate, Option<(SealedSegment, bool)>) {
+    /// How fast to clean, and which segment, if there is one that pays.
+    fn choose(&self, data: &Data, log: &Log<P>) -> Choice {
         let durable_end = log.durable_end();
         let durable_end = (durable_end.segment_sequence, durable_end.end_offset);
         let is_low = log.is_low();
         let segments = log.sealed_segments();
         let credit = self.cleaner.credit.bytes();
         if segments.is_empty() {
-            return (Rate::Bytes(0), None);
+            return Choice {
+                rate: Rate::Bytes(0),
+                must_tell: false,
+                picked: None,
+            };
         }
-        let mut total_bytes = 0;
-        let mut counting_bytes = 0;
-        let mut tombstone_bytes = 0;
-        for segment in segments {
-            let live = data.counts_in(segment.file);
-            total_bytes += segment.file_bytes;
-            counting_bytes += live.parts + live.tombstones;
-            // Where something older stands before it, a deletion takes the place of what has
-            // expired.
-            tombstone_bytes += live.deletions;
-            // Deletions that are kept stay wherever they stand.
-            let kept_bytes = data.versions.copies(segment.file).deletion_bytes;
-            tombstone_bytes += live.tombstones.saturating_sub(kept_bytes);
-        }
-        let segment_bytes = segments.iter().map(|s| s.file_bytes).max().unwrap_or(0);
+        let Sums {
+            total_bytes,
+            counting_bytes,
+            tombstone_bytes,
+            segment_bytes,
+        } = Sums::of(segments, data);
         let config = self.cleaner.config;
         let wanted_bytes = counting_bytes * u64::from(config.space_percent_max) / 100;
         let bound_bytes = self.sealed_bytes_max(log, segment_bytes);
         // Many starts leave many short segments.
         let are_many = segments.len() > log.segments_max() / 2;
-        let is_tight = is_low || total_bytes >= bound_bytes || log.has_most_segments();
+        let lacks_files = is_low || total_bytes >= bound_bytes;
+        let is_tight = lacks_files || log.has_most_segments();
         // Some segments of slack: a short log is not worth cleaning.
         let is_wasteful = total_bytes > wanted_bytes + 2 * segment_bytes;
         let is_index_full = self.is_full_of_expired(data);
@@ -185,9 +229,15 @@ impl<P: Blocks> Cleaning<P> {
             let percent = excess * 100 / wanted_bytes.max(segment_bytes).max(1);
             Rate::Bytes(config.bytes_per_s * (1 + percent.min(100)))
         };
+        let must_tell = lacks_files || is_index_full;
+        let choice = |picked| Choice {
+            rate,
+            must_tell,
+            picked,
+        };
         let is_short = is_wasteful || is_tight || are_many;
         if !is_short && self.cleaner.expired.is_none() {
-            return (rate, None);
+            return choice(None);
         }
         let held_from = match is_tight || is_index_full {
             true => segments.len(),
@@ -241,8 +291,7 @@ impl<P: Blocks> Cleaning<P> {
                 best = Some((score, at));
             }
         }
-        let picked = best.map(|(_, at)| (segments[at], at == 0 && may_be_oldest));
-        (rate, picked)
+        choice(best.map(|(_, at)| (segments[at], at == 0 && may_be_oldest)))
     }
 
     /// Bytes of sealed segments with which no more file can be made beside the open segment and the
