@@ -5,8 +5,10 @@
 
 /// Bytes before the members of a small head.
 pub const SMALL_HEAD_BYTES: usize = 8;
-/// The flags that a head may have: its members have been more or longer at some time.
-const FLAGS_KNOWN: u8 = 4;
+/// The flag of a set of integers in ascending order.
+const FLAG_INTEGERS: u8 = 2;
+/// The flag of members that have been more or longer at some time.
+const FLAG_LARGE: u8 = 4;
 /// The form in which all members stand in the value.
 const FORM_SMALL: u8 = 0;
 
@@ -15,6 +17,8 @@ const FORM_SMALL: u8 = 0;
 pub enum HeadType {
     /// Fields with values.
     Hash,
+    /// Members alone.
+    Set,
     /// Members with scores, in the order of these.
     Zset,
 }
@@ -25,13 +29,22 @@ impl HeadType {
     pub const fn number(self) -> u8 {
         match self {
             HeadType::Hash => 1,
+            HeadType::Set => 2,
             HeadType::Zset => 3,
         }
     }
 
     fn of(number: u8) -> Option<Self> {
-        let all = [HeadType::Hash, HeadType::Zset];
+        let all = [HeadType::Hash, HeadType::Set, HeadType::Zset];
         all.into_iter().find(|it| it.number() == number)
+    }
+
+    /// The flags that a head of this type may have.
+    const fn flags_known(self) -> u8 {
+        match self {
+            HeadType::Hash | HeadType::Zset => FLAG_LARGE,
+            HeadType::Set => FLAG_INTEGERS | FLAG_LARGE,
+        }
     }
 }
 
@@ -64,7 +77,7 @@ impl HeadView {
             .ok_or(HeadError::Damaged)?;
         let &[number, form, flags, reserved, a, b, c, d] = head;
         let head_type = HeadType::of(number).ok_or(HeadError::Unknown)?;
-        if form != FORM_SMALL || flags & !FLAGS_KNOWN != 0 || reserved != 0 {
+        if form != FORM_SMALL || flags & !head_type.flags_known() != 0 || reserved != 0 {
             return Err(HeadError::Unknown);
         }
         let count = u32::from_le_bytes([a, b, c, d]);
@@ -100,15 +113,16 @@ mod tests {
             members: 1,
         };
         assert_eq!(HeadView::read(&GOOD), Ok(head));
-        let mut zset = GOOD;
-        zset[0] = 3;
-        let head_type = HeadType::Zset;
-        assert_eq!(HeadView::read(&zset), Ok(HeadView { head_type, ..head }));
+        for (number, flags, head_type) in [(2, 2, HeadType::Set), (3, 4, HeadType::Zset)] {
+            let mut other = GOOD;
+            (other[0], other[2]) = (number, flags);
+            assert_eq!(HeadView::read(&other), Ok(HeadView { head_type, ..head }));
+        }
     }
 
     #[test]
     fn what_a_later_build_writes_is_unknown_and_not_damage() {
-        for (at, byte) in [(0, 0), (0, 6), (1, 1), (2, 1), (2, 8), (3, 1)] {
+        for (at, byte) in [(0, 0), (0, 6), (1, 1), (2, 1), (2, 2), (2, 8), (3, 1)] {
             let mut bytes = GOOD;
             bytes[at] = byte;
             assert_eq!(check(&bytes), Err(HeadError::Unknown), "{byte} at {at}");

@@ -67,7 +67,19 @@ fn the_head_in_the_document_is_one_of_a_hash() {
 }
 
 #[test]
-fn the_second_head_in_the_document_is_one_of_a_sorted_set() {
+fn the_second_head_in_the_document_is_one_of_a_set_of_integers() {
+    let bytes: Vec<u8> = hex_block("**Entry of a set**").into_values().collect();
+    let head = HeadView {
+        head_type: HeadType::Set,
+        members: 2,
+    };
+    assert_eq!(HeadView::read(&bytes), Ok(head));
+    assert_eq!(bytes[2], 2);
+    assert_eq!(bytes[8..], *b"\x02-7\x0212");
+}
+
+#[test]
+fn the_third_head_in_the_document_is_one_of_a_sorted_set() {
     let bytes: Vec<u8> = hex_block("**Entry of a zset**").into_values().collect();
     let head = HeadView {
         head_type: HeadType::Zset,
