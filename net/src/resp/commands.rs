@@ -121,6 +121,10 @@ fn tips(id: Name) -> &'static [&'static str] {
         Name::Wait => &["request_policy:all_shards", "response_policy:agg_min"],
         Name::HGetAll | Name::HKeys | Name::HVals => &["nondeterministic_output_order"],
         Name::HRandField | Name::HScan => &["nondeterministic_output"],
+        Name::SDiff | Name::SInter | Name::SMembers | Name::SUnion => {
+            &["nondeterministic_output_order"]
+        }
+        Name::SPop | Name::SRandMember | Name::SScan => &["nondeterministic_output"],
         Name::ZRandMember | Name::ZScan => &["nondeterministic_output"],
         Name::Time | Name::Ttl | Name::PTtl => &["nondeterministic_output"],
         Name::Info => &[
@@ -160,6 +164,7 @@ fn categories(command: &Command) -> Vec<&'static str> {
         "string" => categories.push("@string"),
         "bitmap" => categories.push("@bitmap"),
         "hash" => categories.push("@hash"),
+        "set" => categories.push("@set"),
         "sorted-set" => categories.push("@sortedset"),
         // The commands of the container have the category, as in Redis.
         "pubsub" if command.id != Name::PubSub => categories.push("@pubsub"),
@@ -191,13 +196,18 @@ fn key_specifications(command: &Command, replies: &mut Replies<'_>) {
     // Each key of RENAME and its like is used in another way.
     let is_pair = matches!(
         command.id,
-        Name::Rename | Name::RenameNx | Name::Copy | Name::ZRangeStore
+        Name::Rename | Name::RenameNx | Name::Copy | Name::SMove | Name::ZRangeStore
+    );
+    let has_destination = matches!(
+        command.id,
+        Name::SDiffStore | Name::SInterStore | Name::SUnionStore
     );
     let index = |first: i8| i64::from(first);
-    let all = match is_pair {
-        true => vec![(index(first), 0), (index(first + step), 0)],
-        false if first == 0 => Vec::new(),
-        false => vec![(index(first), if last < 0 { last } else { 0 })],
+    let all = match () {
+        () if is_pair => vec![(index(first), 0), (index(first + step), 0)],
+        () if has_destination => vec![(index(first), 0), (index(first + step), last)],
+        () if first == 0 => Vec::new(),
+        () => vec![(index(first), if last < 0 { last } else { 0 })],
     };
     replies.set(all.len() + usize::from(counted.is_some()));
     let ranges = all.len();

@@ -58,6 +58,18 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
         Name::Copy if number == 0 => &["RO", "access"],
         Name::Rename | Name::Copy => &["OW", "update"],
         Name::RenameNx => &["OW", "insert"],
+        Name::SCard | Name::SIsMember => &["RO"],
+        Name::SAdd => &["RW", "insert"],
+        Name::SRem => &["RW", "delete"],
+        Name::SPop => &["RW", "access", "delete"],
+        Name::SMove if number == 0 => &["RW", "access", "delete"],
+        Name::SMove => &["RW", "insert"],
+        Name::SDiffStore | Name::SInterStore | Name::SUnionStore if number == 0 => {
+            &["OW", "update"]
+        }
+        Name::SDiff | Name::SDiffStore | Name::SInter | Name::SInterCard => &["RO", "access"],
+        Name::SInterStore | Name::SMembers | Name::SMIsMember => &["RO", "access"],
+        Name::SRandMember | Name::SScan | Name::SUnion | Name::SUnionStore => &["RO", "access"],
         Name::ZCard => &["RO"],
         Name::ZAdd => &["RW", "update"],
         Name::ZRem | Name::ZRemRangeByLex | Name::ZRemRangeByRank | Name::ZRemRangeByScore => {
@@ -95,6 +107,7 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
 /// The argument that says how many keys stand behind it, of a command that counts them.
 pub(super) fn count_place(id: Name) -> Option<usize> {
     match id {
+        Name::SInterCard => Some(1),
         Name::ZDiff | Name::ZInter | Name::ZInterCard | Name::ZMPop | Name::ZUnion => Some(1),
         Name::ZDiffStore | Name::ZInterStore | Name::ZUnionStore => Some(2),
         _ => None,

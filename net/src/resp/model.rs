@@ -93,6 +93,7 @@ impl Model<'_> {
                 let seed = self.seed;
                 ask.run(self.key(key), seed, replies);
             }
+            Request::OfSets(ask) => ask.run(self.keys, self.seed, replies),
             Request::Zset(ask) => ask.run(self.keys, self.seed, replies),
             Request::StrLen(key) => {
                 let len = self.key(key).plain().map_or(0, <[u8]>::len);
@@ -134,10 +135,10 @@ impl Model<'_> {
     /// Whether a command asks for a value of another type than its key has.
     fn is_of_other_type(&mut self, request: &Request<'_>) -> bool {
         if let Request::Hash(key, _) = *request {
-            let state = self.key(key);
-            let of_members = state.members().map(MemberType::of);
-            return state.plain().is_some()
-                || of_members.is_some_and(|it| it != Some(MemberType::Hash));
+            return MemberType::Hash.is_not_of(self.key(key));
+        }
+        if let Request::OfSets(ask) = request {
+            return ask.is_of_other_type(self.keys);
         }
         if let Request::Zset(ask) = request {
             return ask.is_of_other_type(self.keys);

@@ -7,6 +7,7 @@ pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use super::fraction::{Fraction, Refused};
 use super::members::hash_ask::HashAsk;
 use super::members::head::MemberType;
+use super::members::set_ask::SetAsk;
 use super::members::zset_ask::ZsetAsk;
 use super::number::{read_integer, read_unsigned};
 use super::parser::Arguments;
@@ -139,6 +140,7 @@ pub(super) enum Request<'a> {
     Rename(Pair<'a>),
     Copy(Pair<'a>),
     Hash(&'a [u8], HashAsk<'a>),
+    OfSets(SetAsk<'a>),
     Zset(ZsetAsk<'a>),
 }
 
@@ -246,6 +248,9 @@ impl<'a> Request<'a> {
                 if let Some(ask) = HashAsk::read(command, args)? {
                     return Ok(Some(Request::Hash(key(), ask)));
                 }
+                if let Some(ask) = SetAsk::read(command, args)? {
+                    return Ok(Some(Request::OfSets(ask)));
+                }
                 return Ok(ZsetAsk::read(command, args)?.map(Request::Zset));
             }
         }))
@@ -270,6 +275,7 @@ impl<'a> Request<'a> {
             | Request::Copy(_)
             | Request::Type(_)
             | Request::Hash(..)
+            | Request::OfSets(_)
             | Request::Zset(_) => false,
             Request::Read(_, read) => read.is_of_plain(),
             _ => true,
@@ -302,6 +308,9 @@ impl<'a> Request<'a> {
     /// Whether it may change a key.
     pub(super) fn is_change(&self) -> bool {
         if let Request::Hash(_, ask) = self {
+            return ask.is_change();
+        }
+        if let Request::OfSets(ask) = self {
             return ask.is_change();
         }
         if let Request::Zset(ask) = self {
@@ -359,6 +368,7 @@ impl<'a> Request<'a> {
                 visit(pair.from);
                 visit(pair.to);
             }
+            Request::OfSets(ask) => ask.for_each_key(visit),
             Request::Zset(ask) => ask.for_each_key(visit),
             Request::Set { key, .. }
             | Request::Get(key)

@@ -36,6 +36,8 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         | Name::PExpireTime
         | Name::Persist
         | Name::PTtl
+        | Name::SCard
+        | Name::SMembers
         | Name::StrLen
         | Name::Ttl
         | Name::Type
@@ -97,6 +99,21 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         Name::SetEx => "key seconds value",
         Name::SetRange => "key offset value",
         Name::Wait => "numreplicas timeout",
+        id => syntax_of_sets(id),
+    }
+}
+
+/// The same of the commands of sets.
+fn syntax_of_sets(id: Name) -> &'static str {
+    match id {
+        Name::SAdd | Name::SMIsMember | Name::SRem => "key member ...",
+        Name::SDiff | Name::SInter | Name::SUnion => "key ...",
+        Name::SDiffStore | Name::SInterStore | Name::SUnionStore => "dst key ...",
+        Name::SInterCard => "numkeys key ... [ LIMIT limit ]",
+        Name::SIsMember => "key member",
+        Name::SMove => "source destination member",
+        Name::SPop | Name::SRandMember => "key [ count ]",
+        Name::SScan => "key cursor [ MATCH pattern ] [ COUNT count ]",
         id => syntax_of_zsets(id),
     }
 }

@@ -155,6 +155,20 @@ const WRITES: &[&str] = &[
     "HINCRBYFLOAT h n 2.5",
 ];
 
+const SET_WRITES: &[&str] = &[
+    "SADD s a new 7",
+    "SADD s a",
+    "SREM s a missing",
+    "SREM s a b c",
+    "SPOP s 9",
+    "SMOVE s t b",
+    "SMOVE s t missing",
+    "SMOVE s s b",
+    "SUNIONSTORE s s t",
+    "SINTERSTORE s s t",
+    "SDIFFSTORE s s t",
+];
+
 const SORTED_WRITES: &[&str] = &[
     "ZADD z 7 a 8 new",
     "ZADD z XX GT CH 9 a",
@@ -250,6 +264,7 @@ impl Writes {
 fn every_write_of_members_leaves_the_same_in_every_way_and_keeps_the_expiry() {
     let mut peer = Peer::connect(opened(1 << 20, Image::default(), 1), None);
     peer.ask("ZADD y 1 a 5 e");
+    peer.ask("SADD t a e");
     for of_type in [
         Writes {
             category: "hash",
@@ -257,6 +272,13 @@ fn every_write_of_members_leaves_the_same_in_every_way_and_keeps_the_expiry() {
             key: "h",
             makes: "HSET h f 1 g 2 n 5",
             shows: "HGETALL h",
+        },
+        Writes {
+            category: "set",
+            writes: SET_WRITES,
+            key: "s",
+            makes: "SADD s a b c",
+            shows: "SMEMBERS s",
         },
         Writes {
             category: "sortedset",

@@ -6,6 +6,9 @@ use crate::resp::number::read_integer;
 use crate::resp::parser::Arguments;
 use crate::resp::table::{Command, Name};
 
+use super::chance::read_count;
+use super::page::check_cursor;
+
 /// What a command asks of the hash of a key. The first argument is the key.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) enum HashAsk<'a> {
@@ -83,9 +86,7 @@ impl<'a> HashAsk<'a> {
             }
             Name::HRandField => read_random(args)?,
             Name::HScan => {
-                if !is_cursor(field()) {
-                    return Err(Fault::Text("ERR invalid cursor"));
-                }
+                check_cursor(field())?;
                 HashAsk::Scan(args)
             }
             _ => return Ok(None),
@@ -105,27 +106,12 @@ impl<'a> HashAsk<'a> {
     }
 }
 
-/// Whether a text is a cursor to Redis: it takes blanks, a sign and zeros in front, and no byte.
-fn is_cursor(text: &[u8]) -> bool {
-    let digits = text.trim_ascii_start();
-    let digits = digits.strip_prefix(b"+").unwrap_or(digits);
-    let number = str::from_utf8(digits).ok().map(str::parse::<u64>);
-    let is_number = digits.first().is_some_and(u8::is_ascii_digit);
-    text.is_empty() || is_number && number.is_some_and(|number| number.is_ok())
-}
-
 fn read_random(args: Arguments<'_>) -> Result<HashAsk<'_>, Fault> {
     const OUT_OF_RANGE: Fault = Fault::Text("ERR value is out of range");
     if args.len() == 2 {
         return Ok(HashAsk::Random(None, false));
     }
-    let count = read_integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
-    if count == i64::MIN {
-        return Err(Fault::Text(
-            "ERR value is out of range, value must between -9223372036854775807 and \
-             9223372036854775807",
-        ));
-    }
+    let count = read_count(args.get(2))?;
     let has_values = match args.len() {
         3 => false,
         4 if args.get(3).eq_ignore_ascii_case(b"WITHVALUES") => true,

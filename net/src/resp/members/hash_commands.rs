@@ -8,9 +8,10 @@ use crate::resp::key_state::KeyState;
 use crate::resp::parser::Arguments;
 use crate::resp::reply::{Protocol, Replies};
 
+use super::chance::{pick, picked, picked_len};
 use super::hash::{HashEdit, HashView};
 use super::hash_ask::{HashAsk, HashParts, SetReply};
-use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
+use super::head::{CORRUPT, MemberType};
 use super::page::MemberPage;
 
 impl HashAsk<'_> {
@@ -152,18 +153,7 @@ fn view_of(state: &KeyState) -> Result<Option<HashView<'_>>, &'static [u8]> {
 }
 
 fn check_bytes(edit: &HashEdit<'_>) -> Result<(), Cow<'static, [u8]>> {
-    let bytes = edit.bytes();
-    match bytes <= MEMBERS_BYTES_MAX {
-        true => Ok(()),
-        false => Err(format!(
-            "ERR nothing was changed: the {} would take {bytes} bytes or more with {} fields, and \
-             {MEMBERS_BYTES_MAX} is the limit",
-            MemberType::Hash.name(),
-            edit.len(),
-        )
-        .into_bytes()
-        .into()),
-    }
+    MemberType::Hash.check_bytes(edit.bytes(), edit.len())
 }
 
 fn answer_value(value: Option<&[u8]>, replies: &mut Replies<'_>) {
@@ -189,19 +179,6 @@ fn answer_all(view: Option<HashView<'_>>, parts: HashParts, replies: &mut Replie
     }
 }
 
-/// A number below `len`, which is not 0: another one for another seed.
-pub(super) fn pick(len: usize, seed: u64) -> usize {
-    usize::try_from(mixed(seed) % len as u64).expect("below a length")
-}
-
-fn mixed(seed: u64) -> u64 {
-    let mut number = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    for factor in [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB] {
-        number = (number ^ number >> 30).wrapping_mul(factor);
-    }
-    number ^ number >> 31
-}
-
 /// HRANDFIELD with a count: distinct fields in their order, or with a negative count any.
 fn answer_random(
     view: Option<HashView<'_>>,
@@ -213,19 +190,15 @@ fn answer_random(
         return replies.array(0);
     };
     let entries: Vec<_> = view.entries().collect();
-    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let len = if count < 0 {
-        wanted
-    } else {
-        wanted.min(entries.len())
-    };
+    let len = picked_len(entries.len(), count);
     let is_nested = has_values && replies.protocol() == Protocol::Resp3;
     replies.array(if has_values && !is_nested {
         len.saturating_mul(2)
     } else {
         len
     });
-    let mut answer = |(field, value)| {
+    for place in picked(entries.len(), count, seed) {
+        let (field, value) = entries[place];
         if is_nested {
             replies.array(2);
         }
@@ -234,27 +207,8 @@ fn answer_random(
             replies.value(value);
         }
         // What is beyond the bound of a reply is refused, however much more would come.
-        !replies.is_beyond()
-    };
-    if count < 0 {
-        let mut seeds = seed..;
-        let mut at = || pick(entries.len(), seeds.next().unwrap_or_default());
-        for _ in 0..wanted {
-            if !answer(entries[at()]) {
-                return;
-            }
-        }
-        return;
-    }
-    // Of those that are left each is taken as often as it must be for `len` of them.
-    let mut needed = len;
-    for (place, entry) in entries.iter().enumerate() {
-        let left = entries.len() - place;
-        if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
-            needed -= 1;
-            if !answer(*entry) {
-                return;
-            }
+        if replies.is_beyond() {
+            return;
         }
     }
 }

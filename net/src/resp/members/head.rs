@@ -1,9 +1,15 @@
 //! The head of a value with members, and what is wrong with one.
 
+use std::borrow::Cow;
+
+use crate::resp::key_state::KeyState;
+
 /// Bytes of a head.
 pub(in crate::resp) const HEAD_BYTES: usize = 8;
 /// Bytes of a value with members, at most.
 pub(in crate::resp) const MEMBERS_BYTES_MAX: usize = 64 << 10;
+/// A set is of integers in ascending order.
+pub(super) const FLAG_INTEGERS: u8 = 2;
 /// The members have been more or longer than those that Redis keeps in a list: it tells another
 /// encoding from then on.
 pub(super) const FLAG_LARGE: u8 = 4;
@@ -24,6 +30,8 @@ pub(in crate::resp) struct Corrupt;
 pub(in crate::resp) enum MemberType {
     /// Fields with values.
     Hash,
+    /// Members alone.
+    Set,
     /// Members with scores, in the order of these.
     Zset,
 }
@@ -33,6 +41,7 @@ impl MemberType {
     pub(in crate::resp) fn of(value: &[u8]) -> Option<Self> {
         match value.first() {
             Some(1) => Some(MemberType::Hash),
+            Some(2) => Some(MemberType::Set),
             Some(3) => Some(MemberType::Zset),
             _ => None,
         }
@@ -40,7 +49,7 @@ impl MemberType {
 
     /// The type of this name.
     pub(in crate::resp) fn of_name(name: &[u8]) -> Option<Self> {
-        let all = [MemberType::Hash, MemberType::Zset];
+        let all = [MemberType::Hash, MemberType::Set, MemberType::Zset];
         let is_it = |it: &MemberType| name.eq_ignore_ascii_case(it.name().as_bytes());
         all.into_iter().find(is_it)
     }
@@ -49,6 +58,7 @@ impl MemberType {
     pub(in crate::resp) fn number(self) -> u8 {
         match self {
             MemberType::Hash => 1,
+            MemberType::Set => 2,
             MemberType::Zset => 3,
         }
     }
@@ -57,7 +67,49 @@ impl MemberType {
     pub(in crate::resp) fn name(self) -> &'static str {
         match self {
             MemberType::Hash => "hash",
+            MemberType::Set => "set",
             MemberType::Zset => "zset",
+        }
+    }
+
+    /// The flags that its head may have.
+    fn flags(self) -> u8 {
+        match self {
+            MemberType::Hash | MemberType::Zset => FLAG_LARGE,
+            MemberType::Set => FLAG_INTEGERS | FLAG_LARGE,
+        }
+    }
+
+    /// What stands in it.
+    fn members_name(self) -> &'static str {
+        match self {
+            MemberType::Hash => "fields",
+            MemberType::Set | MemberType::Zset => "members",
+        }
+    }
+
+    /// Whether a key has a value of another type.
+    pub(in crate::resp) fn is_not_of(self, state: &KeyState) -> bool {
+        let of_members = state.members().map(MemberType::of);
+        state.plain().is_some() || of_members.is_some_and(|it| it != Some(self))
+    }
+
+    /// Refuses a value of so many bytes and members, if these are too many bytes.
+    pub(super) fn check_bytes(
+        self,
+        bytes: usize,
+        members: usize,
+    ) -> Result<(), Cow<'static, [u8]>> {
+        match bytes <= MEMBERS_BYTES_MAX {
+            true => Ok(()),
+            false => Err(format!(
+                "ERR nothing was changed: the {} would take {bytes} bytes or more with {members} \
+                 {}, and {MEMBERS_BYTES_MAX} is the limit",
+                self.name(),
+                self.members_name(),
+            )
+            .into_bytes()
+            .into()),
         }
     }
 }
@@ -79,7 +131,7 @@ impl Head {
         // Each member has a byte at least, so the count is bounded by the bytes.
         let is_good = number == wanted.number()
             && form == 0
-            && flags & !FLAG_LARGE == 0
+            && flags & !wanted.flags() == 0
             && reserved == 0
             && (1..=entries.len()).contains(&count);
         match is_good {
@@ -98,9 +150,11 @@ impl Head {
 
 /// What OBJECT ENCODING tells of a value with members.
 pub(in crate::resp) fn encoding_of(value: &[u8]) -> &'static [u8] {
-    let is_large = value.get(2).is_some_and(|flags| flags & FLAG_LARGE != 0);
+    let has = |flag| value.get(2).is_some_and(|flags| flags & flag != 0);
+    let is_large = has(FLAG_LARGE);
     match MemberType::of(value) {
-        Some(MemberType::Hash) if is_large => b"hashtable",
+        Some(MemberType::Hash | MemberType::Set) if is_large => b"hashtable",
+        Some(MemberType::Set) if has(FLAG_INTEGERS) => b"intset",
         Some(MemberType::Zset) if is_large => b"skiplist",
         _ => b"listpack",
     }

@@ -8,12 +8,19 @@
 //! are read from their arguments, and what they do to such values. What the server keeps and ships
 //! of a value is the head alone (`storage/FORMAT.md`, *Heads*).
 
+mod chance;
+#[cfg(test)]
+mod codec_tests;
 pub(super) mod hash;
 pub(super) mod hash_ask;
 pub(super) mod hash_commands;
 pub(super) mod head;
 mod page;
 mod score;
+mod set;
+pub(super) mod set_ask;
+mod set_commands;
+mod set_several;
 mod strings;
 mod zset;
 pub(super) mod zset_ask;

@@ -1,15 +1,33 @@
-//! The options of HSCAN and ZSCAN. All members are one page, as Redis has it of a key in a list.
+//! The cursor and the options of HSCAN, SSCAN and ZSCAN. All members are one page, as Redis has it of a key in a list.
 
 use std::borrow::Cow;
 
 use crate::limits::KEY_BYTES_MAX;
 use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
-use crate::resp::number::read_integer;
+use crate::resp::number::{read_integer, read_unsigned};
 use crate::resp::parser::Arguments;
 use crate::resp::pattern::Pattern;
 use crate::resp::reply::Replies;
 
 use super::head::MemberType;
+
+/// Checks a cursor. What Redis takes for one has blanks, a sign or zeros in front, and ends at a
+/// byte of 0; a plain negative number is none.
+pub(super) fn check_cursor(text: &[u8]) -> Result<(), Fault> {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | 9..=13);
+    let blanks = text.iter().take_while(|byte| is_blank(byte)).count();
+    let digits = text[blanks..].split(|byte| *byte == 0).next();
+    let digits = digits.unwrap_or_default();
+    let digits = digits
+        .strip_prefix(b"-")
+        .or(digits.strip_prefix(b"+"))
+        .unwrap_or(digits);
+    let is_negative = read_integer(text).is_some_and(|number| number < 0);
+    match !is_negative && read_unsigned(digits).is_some() {
+        true => Ok(()),
+        false => Err(Fault::Text("ERR invalid cursor")),
+    }
+}
 
 /// Which members a page shows, and what of each.
 pub(super) struct MemberPage {
@@ -33,7 +51,7 @@ impl MemberPage {
             fault.write(args, &mut text);
             Cow::Owned(text)
         };
-        let (mut pattern, mut is_paired) = (None, true);
+        let (mut pattern, mut is_paired) = (None, of != MemberType::Set);
         let mut number = if is_there { 3 } else { args.len() };
         while number < args.len() {
             let is = |name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
@@ -46,13 +64,18 @@ impl MemberPage {
                         return Err(fault(SYNTAX));
                     }
                 }
-                () if is(unpaired(of)) => {
+                () if is(b"NOVALUES") && of == MemberType::Hash
+                    || is(b"NOSCORES") && of == MemberType::Zset =>
+                {
                     is_paired = false;
                     number += 1;
                     continue;
                 }
-                () if is(unpaired(MemberType::Hash)) => {
+                () if is(b"NOVALUES") => {
                     return Err(b"ERR NOVALUES option can only be used in HSCAN"[..].into());
+                }
+                () if is(b"NOSCORES") => {
+                    return Err(b"ERR NOSCORES option can only be used in ZSCAN"[..].into());
                 }
                 () => return Err(fault(SYNTAX)),
             }
@@ -81,13 +104,5 @@ impl MemberPage {
         replies.array(2);
         replies.bulk(b"0");
         replies.array(members * if self.is_paired { 2 } else { 1 });
-    }
-}
-
-/// The option that leaves out what stands behind each member.
-fn unpaired(of: MemberType) -> &'static [u8] {
-    match of {
-        MemberType::Hash => b"NOVALUES",
-        MemberType::Zset => b"NOSCORES",
     }
 }

@@ -1,10 +1,12 @@
 //! The commands of sorted sets, read from their arguments.
 
-use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
-use crate::resp::number::{read_integer, read_unsigned};
+use crate::resp::fault::{Fault, SYNTAX};
+use crate::resp::number::read_integer;
 use crate::resp::parser::Arguments;
 use crate::resp::table::{Command, Name};
 
+use super::chance::read_count;
+use super::page::check_cursor;
 use super::score::read_score;
 use super::zset_range::{RangeAsk, RangeKind, Side, ZsetRange};
 use super::zsets_ask::ZsetsAsk;
@@ -145,7 +147,7 @@ impl<'a> OneAsk<'a> {
             Name::ZRevRangeByLex => OneAsk::Range(ranged(Some(lex), Some(true))?),
             Name::ZRandMember => read_random(args)?,
             Name::ZScan => {
-                read_unsigned(args.get(2)).ok_or(Fault::Text("ERR invalid cursor"))?;
+                check_cursor(args.get(2))?;
                 OneAsk::Scan(args)
             }
             _ => return Ok(None),
@@ -205,7 +207,8 @@ fn read_add(args: Arguments<'_>, mut when: AddWhen) -> Result<OneAsk<'_>, Fault>
     }
 }
 
-fn read_pop_count(args: Arguments<'_>) -> Result<Option<usize>, Fault> {
+/// How many members a pop takes: one, if nothing is said.
+pub(super) fn read_pop_count(args: Arguments<'_>) -> Result<Option<usize>, Fault> {
     if args.len() > 3 {
         return Err(SYNTAX);
     }
@@ -222,13 +225,7 @@ fn read_random(args: Arguments<'_>) -> Result<OneAsk<'_>, Fault> {
     if args.len() == 2 {
         return Ok(OneAsk::Random(None, false));
     }
-    let count = read_integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
-    if count == i64::MIN {
-        return Err(Fault::Text(
-            "ERR value is out of range, value must between -9223372036854775807 and \
-             9223372036854775807",
-        ));
-    }
+    let count = read_count(args.get(2))?;
     let has_scores = match args.len() {
         3 => false,
         4 if args.get(3).eq_ignore_ascii_case(b"WITHSCORES") => true,

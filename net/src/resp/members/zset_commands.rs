@@ -7,8 +7,8 @@ use crate::resp::parser::Arguments;
 use crate::resp::reply::{Protocol, Replies};
 use crate::resp::transaction_keys::TransactionKeys;
 
-use super::hash_commands::pick;
-use super::head::{CORRUPT, MEMBERS_BYTES_MAX, MemberType};
+use super::chance::{pick, picked, picked_len};
+use super::head::{CORRUPT, MemberType};
 use super::page::MemberPage;
 use super::score::{read_score, score_text};
 use super::zset::{Scored, ZsetEdit, ZsetView};
@@ -22,7 +22,9 @@ impl ZsetAsk<'_> {
     /// Whether a key that it reads has a value of another type.
     pub(in crate::resp) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
         match self {
-            ZsetAsk::One(key, _) => is_of_other_type(keys.find(key).expect("it was read")),
+            ZsetAsk::One(key, _) => {
+                MemberType::Zset.is_not_of(keys.find(key).expect("it was read"))
+            }
             ZsetAsk::Several(ask) => ask.is_of_other_type(keys),
         }
     }
@@ -236,12 +238,6 @@ pub(super) fn integer(count: usize) -> i64 {
     i64::try_from(count).expect("values are bounded")
 }
 
-/// Whether a key has a value of another type.
-pub(super) fn is_of_other_type(state: &KeyState) -> bool {
-    let of_members = state.members().map(MemberType::of);
-    state.plain().is_some() || of_members.is_some_and(|it| it != Some(MemberType::Zset))
-}
-
 /// The sorted set of a key whose type was checked; without one it has no member.
 pub(super) fn view_of(state: &KeyState) -> Result<ZsetView<'_>, Refused> {
     let view = state.members().map(ZsetView::read).transpose();
@@ -249,18 +245,7 @@ pub(super) fn view_of(state: &KeyState) -> Result<ZsetView<'_>, Refused> {
 }
 
 pub(super) fn check_bytes(edit: &ZsetEdit<'_>) -> Result<(), Refused> {
-    let bytes = edit.bytes();
-    match bytes <= MEMBERS_BYTES_MAX {
-        true => Ok(()),
-        false => Err(format!(
-            "ERR nothing was changed: the {} would take {bytes} bytes or more with {} members, \
-             and {MEMBERS_BYTES_MAX} is the limit",
-            MemberType::Zset.name(),
-            edit.len(),
-        )
-        .into_bytes()
-        .into()),
-    }
+    MemberType::Zset.check_bytes(edit.bytes(), edit.len())
 }
 
 fn answer_score(score: Option<f64>, replies: &mut Replies<'_>) {
@@ -327,39 +312,15 @@ fn answer_random(
     if members.is_empty() {
         return replies.array(0);
     }
-    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let len = if count < 0 {
-        wanted
-    } else {
-        wanted.min(members.len())
-    };
+    let len = picked_len(members.len(), count);
     let form = MemberForm::of(has_scores, replies.protocol());
     form.begin(len, replies);
-    // What is beyond the bound of a reply is refused, however much more would come.
-    let mut answer = |it| {
-        form.answer(it, replies);
-        !replies.is_beyond()
-    };
-    if count < 0 {
-        let mut seeds = seed..;
-        let mut at = || pick(members.len(), seeds.next().unwrap_or_default());
-        for _ in 0..wanted {
-            if !answer(&members[at()]) {
-                return;
-            }
-        }
-        return;
-    }
-    // Of those that are left each is taken as often as it must be for `len` of them. Redis tells
-    // all from the last one on.
-    let mut needed = len;
-    for (place, it) in members.iter().rev().enumerate() {
-        let left = members.len() - place;
-        if needed > 0 && pick(left, seed.wrapping_add(place as u64)) < needed {
-            needed -= 1;
-            if !answer(it) {
-                return;
-            }
+    for place in picked(members.len(), count, seed) {
+        // Redis tells all from the last one on.
+        form.answer(&members[members.len() - 1 - place], replies);
+        // What is beyond the bound of a reply is refused, however much more would come.
+        if replies.is_beyond() {
+            return;
         }
     }
 }
@@ -406,39 +367,6 @@ mod tests {
         let mut replies = Replies::bounded(&mut out, protocol, 1 << 16);
         answer_random(&MEMBERS, (count, has_scores), seed, &mut replies);
         String::from_utf8(out).expect("text")
-    }
-
-    /// The members that a reply tells, which are single letters.
-    fn letters(reply: &str) -> String {
-        let lines = reply.lines().filter(|line| line.len() == 1);
-        lines
-            .filter(|line| !line.starts_with(|it: char| it.is_ascii_digit()))
-            .collect()
-    }
-
-    #[test]
-    fn a_count_of_random_members_is_of_distinct_ones_and_a_negative_one_is_of_any() {
-        let mut seen = [0; 5];
-        for seed in 0..2_000 {
-            for count in 0..7 {
-                let chosen = letters(&picked(count, false, Protocol::Resp2, seed));
-                let is_distinct = chosen.as_bytes().is_sorted_by(|one, other| one > other);
-                assert!(is_distinct, "{chosen}");
-                let count = usize::try_from(count).expect("not negative");
-                assert_eq!(chosen.len(), count.min(5));
-                if count == 2 {
-                    chosen
-                        .bytes()
-                        .for_each(|it| seen[usize::from(it - b'a')] += 1);
-                }
-            }
-            assert_eq!(letters(&picked(-9, false, Protocol::Resp2, seed)).len(), 9);
-        }
-        // Each is one of two of five.
-        assert!(
-            seen.iter().all(|times| (700..900).contains(times)),
-            "{seen:?}"
-        );
     }
 
     #[test]

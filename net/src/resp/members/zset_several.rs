@@ -7,26 +7,28 @@ use crate::resp::key_state::KeyState;
 use crate::resp::reply::Replies;
 use crate::resp::transaction_keys::TransactionKeys;
 
-use super::head::CORRUPT;
+use super::head::{CORRUPT, Head, MemberType};
 use super::score::read_score;
+use super::set_commands::set_of;
 use super::zset::{Scored, ZsetEdit, ZsetView};
-use super::zset_commands::{
-    Refused, answer_members, check_bytes, integer, is_of_other_type, pop, view_of, write,
-};
+use super::zset_commands::{Refused, answer_members, check_bytes, integer, pop, view_of, write};
 use super::zsets_ask::{
     Aggregate, Combine, CombineOptions, CombineResult, CountedKeys, Operation, ZsetsAsk,
 };
 
-/// Bytes of the sorted sets that one command names, each as often as it is named, at most. So a
-/// command looks at some 100,000 members.
+/// Bytes of the sets and sorted sets that one command names, each as often as it is named, at most.
+/// So a command looks at some 100,000 members.
 const NAMED_BYTES_MAX: usize = 1 << 20;
 
 impl ZsetsAsk<'_> {
     /// Whether a key that it reads has a value of another type. ZMPOP reads one alone.
     pub(super) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
-        let is_other = |name| is_of_other_type(state_of(keys, name));
+        let is_other = |name| MemberType::Zset.is_not_of(state_of(keys, name));
         match self {
-            ZsetsAsk::Combine(ask) => ask.keys.all().any(is_other),
+            ZsetsAsk::Combine(ask) => {
+                let is_set = |name| !MemberType::Set.is_not_of(state_of(keys, name));
+                ask.keys.all().any(|name| is_other(name) && !is_set(name))
+            }
             ZsetsAsk::Pop(names, ..) => first_there(*names, keys).is_some_and(is_other),
             ZsetsAsk::Store { from, .. } => is_other(from),
         }
@@ -65,8 +67,43 @@ impl ZsetsAsk<'_> {
     }
 }
 
-fn state_of<'k>(keys: &'k TransactionKeys, name: &[u8]) -> &'k KeyState {
+pub(super) fn state_of<'k>(keys: &'k TransactionKeys, name: &[u8]) -> &'k KeyState {
     keys.find(name).expect("it was read")
+}
+
+/// The sorted set of a key, or its set with the score 1 for each member.
+fn any_view_of(state: &KeyState) -> Result<ZsetView<'_>, Refused> {
+    match state.members().and_then(MemberType::of) {
+        Some(MemberType::Set) => Ok(ZsetView::of_set(set_of(state)?)),
+        _ => view_of(state),
+    }
+}
+
+/// Refuses a command that names more of sets and sorted sets than one may go through.
+pub(super) fn check_named(names: CountedKeys<'_>, keys: &TransactionKeys) -> Result<(), Refused> {
+    let bytes: usize = names
+        .all()
+        .map(|name| named_bytes(state_of(keys, name)))
+        .sum();
+    match bytes <= NAMED_BYTES_MAX {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR nothing was changed: the sets that are named have {bytes} bytes, and \
+             {NAMED_BYTES_MAX} is the limit"
+        )
+        .into_bytes()
+        .into()),
+    }
+}
+
+/// Bytes of a set or sorted set. A member of a set counts as one with a score.
+fn named_bytes(state: &KeyState) -> usize {
+    let value = state.members().unwrap_or_default();
+    let members = match Head::read(value, MemberType::Set) {
+        Ok((head, _)) => head.count,
+        Err(_) => 0,
+    };
+    value.len() + members * size_of::<f64>()
 }
 
 /// The first key that has a value.
@@ -89,7 +126,7 @@ fn stored(
 }
 
 /// Gives a key this value in the place of any other one; without one it ends.
-fn store(value: Option<Vec<u8>>, keys: &mut TransactionKeys, to: &[u8]) {
+pub(super) fn store(value: Option<Vec<u8>>, keys: &mut TransactionKeys, to: &[u8]) {
     let state = keys.find_mut(to).expect("it was read");
     state.delete();
     if let Some(value) = value {
@@ -104,16 +141,7 @@ impl Combine<'_> {
             fault.write(self.keys.args, &mut text);
             text
         })?;
-        let members = self.keys.all().map(|name| state_of(keys, name).members());
-        let bytes: usize = members.map(|it| it.map_or(0, <[u8]>::len)).sum();
-        if bytes > NAMED_BYTES_MAX {
-            return Err(format!(
-                "ERR nothing was changed: the sorted sets that are named have {bytes} bytes, and \
-                 {NAMED_BYTES_MAX} is the limit"
-            )
-            .into_bytes()
-            .into());
-        }
+        check_named(self.keys, keys)?;
         let sources = self.sources(options, keys)?;
         let found = match self.operation {
             Operation::Union => union(sources, options.aggregate),
@@ -150,7 +178,7 @@ impl Combine<'_> {
         let mut sources: Vec<Source<'k>> = Vec::new();
         let mut has_empty = false;
         for (number, name) in self.keys.all().enumerate() {
-            let view = view_of(state_of(keys, name))?;
+            let view = any_view_of(state_of(keys, name))?;
             let is_empty = view.members().is_empty();
             if is_empty && has_empty && number > 0 {
                 continue;
@@ -261,6 +289,8 @@ fn in_order(scores: HashMap<&[u8], f64>) -> Vec<Scored<'_>> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use crate::resp::members::codec_tests::number;
+
     use super::*;
 
     type Model = BTreeMap<Vec<u8>, f64>;
@@ -277,13 +307,6 @@ mod tests {
         assert!(found.is_sorted_by(|one, other| one.order(other).is_lt()));
         let pairs = found.iter().map(|it| (it.member.to_vec(), it.score));
         pairs.collect()
-    }
-
-    fn number(state: &mut u64) -> usize {
-        *state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        usize::try_from(*state >> 33).expect("31 bits")
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::zset_range::{RangeAsk, Side};
 
 /// Keys that one command counts, at most.
 const NAMED_KEYS_MAX: usize = 1024;
-const TOO_MANY_KEYS: Fault = Fault::Text("ERR a command of sorted sets counts at most 1024 keys");
+const TOO_MANY_KEYS: Fault = Fault::Text("ERR a command of sets counts at most 1024 keys");
 
 /// What a command asks of several keys.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(in crate::resp) enum ZsetsAsk<'a> {
     },
 }
 
-/// Keys with their number in front.
+/// Keys of which a command takes any number.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) struct CountedKeys<'a> {
     pub(super) args: Arguments<'a>,
@@ -82,7 +82,12 @@ pub(super) struct CombineOptions {
 impl<'a> CountedKeys<'a> {
     /// So many keys from the argument `first` on, if there are so many arguments. Behind them
     /// stand `behind` others at least.
-    fn read(args: Arguments<'a>, first: usize, count: usize, behind: usize) -> Result<Self, Fault> {
+    pub(super) fn read(
+        args: Arguments<'a>,
+        first: usize,
+        count: usize,
+        behind: usize,
+    ) -> Result<Self, Fault> {
         match count {
             _ if count > args.len() - first - behind => Err(SYNTAX),
             ..=NAMED_KEYS_MAX => Ok(CountedKeys { args, first, count }),
@@ -95,7 +100,7 @@ impl<'a> CountedKeys<'a> {
     }
 
     /// The argument behind the last key.
-    fn end(self) -> usize {
+    pub(super) fn end(self) -> usize {
         self.first + self.count
     }
 }
