@@ -21,6 +21,8 @@ pub enum HeadType {
     Set,
     /// Members with scores, in the order of these.
     Zset,
+    /// Elements in the order of the list.
+    List,
 }
 
 impl HeadType {
@@ -31,18 +33,24 @@ impl HeadType {
             HeadType::Hash => 1,
             HeadType::Set => 2,
             HeadType::Zset => 3,
+            HeadType::List => 4,
         }
     }
 
     fn of(number: u8) -> Option<Self> {
-        let all = [HeadType::Hash, HeadType::Set, HeadType::Zset];
+        let all = [
+            HeadType::Hash,
+            HeadType::Set,
+            HeadType::Zset,
+            HeadType::List,
+        ];
         all.into_iter().find(|it| it.number() == number)
     }
 
     /// The flags that a head of this type may have.
     const fn flags_known(self) -> u8 {
         match self {
-            HeadType::Hash | HeadType::Zset => FLAG_LARGE,
+            HeadType::Hash | HeadType::Zset | HeadType::List => FLAG_LARGE,
             HeadType::Set => FLAG_INTEGERS | FLAG_LARGE,
         }
     }
@@ -113,7 +121,11 @@ mod tests {
             members: 1,
         };
         assert_eq!(HeadView::read(&GOOD), Ok(head));
-        for (number, flags, head_type) in [(2, 2, HeadType::Set), (3, 4, HeadType::Zset)] {
+        for (number, flags, head_type) in [
+            (2, 2, HeadType::Set),
+            (3, 4, HeadType::Zset),
+            (4, 4, HeadType::List),
+        ] {
             let mut other = GOOD;
             (other[0], other[2]) = (number, flags);
             assert_eq!(HeadView::read(&other), Ok(HeadView { head_type, ..head }));

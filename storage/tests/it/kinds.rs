@@ -92,6 +92,17 @@ fn the_third_head_in_the_document_is_one_of_a_sorted_set() {
 }
 
 #[test]
+fn the_third_head_in_the_document_is_one_of_a_list() {
+    let bytes: Vec<u8> = hex_block("**Entry of a list**").into_values().collect();
+    let head = HeadView {
+        head_type: HeadType::List,
+        members: 3,
+    };
+    assert_eq!(HeadView::read(&bytes), Ok(head));
+    assert_eq!(bytes[8..], *b"\x01a\x01b\x01a");
+}
+
+#[test]
 fn a_put_gives_a_key_its_kind_and_an_edit_of_the_expiry_leaves_it() {
     let mut store = filled_store();
     let long = [&HEAD[..], &[b'v'; 3_000]].concat();
