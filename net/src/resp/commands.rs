@@ -164,6 +164,7 @@ fn categories(command: &Command) -> Vec<&'static str> {
         "string" => categories.push("@string"),
         "bitmap" => categories.push("@bitmap"),
         "hash" => categories.push("@hash"),
+        "list" => categories.push("@list"),
         "set" => categories.push("@set"),
         "sorted-set" => categories.push("@sortedset"),
         // The commands of the container have the category, as in Redis.
@@ -196,7 +197,13 @@ fn key_specifications(command: &Command, replies: &mut Replies<'_>) {
     // Each key of RENAME and its like is used in another way.
     let is_pair = matches!(
         command.id,
-        Name::Rename | Name::RenameNx | Name::Copy | Name::SMove | Name::ZRangeStore
+        Name::Rename
+            | Name::RenameNx
+            | Name::Copy
+            | Name::LMove
+            | Name::RPopLPush
+            | Name::SMove
+            | Name::ZRangeStore
     );
     let has_destination = matches!(
         command.id,

@@ -18,7 +18,12 @@ pub(super) enum Fault {
 }
 
 pub(super) const SYNTAX: Fault = Fault::Text("ERR syntax error");
-pub(super) const NOT_AN_INTEGER: Fault = Fault::Text("ERR value is not an integer or out of range");
+pub(super) const NOT_AN_INTEGER: Fault = Fault::Text(NOT_AN_INTEGER_TEXT);
+pub(super) const NOT_AN_INTEGER_TEXT: &str = "ERR value is not an integer or out of range";
+/// Of a number whose sign may be turned.
+pub(super) const OUT_OF_SYMMETRIC_RANGE: Fault = Fault::Text(
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+);
 
 impl Fault {
     pub(super) fn write(self, args: Arguments<'_>, out: &mut Vec<u8>) {

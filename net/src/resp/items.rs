@@ -94,6 +94,7 @@ pub(super) fn put_item(
         | Request::Type(_)
         | Request::Read(..)
         | Request::Hash(..)
+        | Request::List(_)
         | Request::OfSets(_)
         | Request::Zset(_)
         | Request::Persist(_) => unreachable!("the caller sends them another way"),

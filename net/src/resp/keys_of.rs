@@ -70,7 +70,16 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
         Name::SDiff | Name::SDiffStore | Name::SInter | Name::SInterCard => &["RO", "access"],
         Name::SInterStore | Name::SMembers | Name::SMIsMember => &["RO", "access"],
         Name::SRandMember | Name::SScan | Name::SUnion | Name::SUnionStore => &["RO", "access"],
-        Name::ZCard => &["RO"],
+        Name::LLen | Name::ZCard => &["RO"],
+        Name::LIndex | Name::LPos | Name::LRange => &["RO", "access"],
+        Name::LInsert | Name::LPush | Name::LPushX | Name::RPush | Name::RPushX => {
+            &["RW", "insert"]
+        }
+        Name::LMPop | Name::LPop | Name::RPop => &["RW", "access", "delete"],
+        Name::LMove | Name::RPopLPush if number == 0 => &["RW", "access", "delete"],
+        Name::LMove | Name::RPopLPush => &["RW", "insert"],
+        Name::LRem | Name::LTrim => &["RW", "delete"],
+        Name::LSet => &["RW", "update"],
         Name::ZAdd => &["RW", "update"],
         Name::ZRem | Name::ZRemRangeByLex | Name::ZRemRangeByRank | Name::ZRemRangeByScore => {
             &["RW", "delete"]
@@ -107,7 +116,7 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
 /// The argument that says how many keys stand behind it, of a command that counts them.
 pub(super) fn count_place(id: Name) -> Option<usize> {
     match id {
-        Name::SInterCard => Some(1),
+        Name::LMPop | Name::SInterCard => Some(1),
         Name::ZDiff | Name::ZInter | Name::ZInterCard | Name::ZMPop | Name::ZUnion => Some(1),
         Name::ZDiffStore | Name::ZInterStore | Name::ZUnionStore => Some(2),
         _ => None,

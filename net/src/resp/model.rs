@@ -93,6 +93,7 @@ impl Model<'_> {
                 let seed = self.seed;
                 ask.run(self.key(key), seed, replies);
             }
+            Request::List(ask) => ask.run(self.keys, replies),
             Request::OfSets(ask) => ask.run(self.keys, self.seed, replies),
             Request::Zset(ask) => ask.run(self.keys, self.seed, replies),
             Request::StrLen(key) => {
@@ -136,6 +137,9 @@ impl Model<'_> {
     fn is_of_other_type(&mut self, request: &Request<'_>) -> bool {
         if let Request::Hash(key, _) = *request {
             return MemberType::Hash.is_not_of(self.key(key));
+        }
+        if let Request::List(ask) = request {
+            return ask.is_of_other_type(self.keys);
         }
         if let Request::OfSets(ask) = request {
             return ask.is_of_other_type(self.keys);

@@ -7,6 +7,7 @@ pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use super::fraction::{Fraction, Refused};
 use super::members::hash_ask::HashAsk;
 use super::members::head::MemberType;
+use super::members::list_ask::ListAsk;
 use super::members::set_ask::SetAsk;
 use super::members::zset_ask::ZsetAsk;
 use super::number::{read_integer, read_unsigned};
@@ -140,6 +141,7 @@ pub(super) enum Request<'a> {
     Rename(Pair<'a>),
     Copy(Pair<'a>),
     Hash(&'a [u8], HashAsk<'a>),
+    List(ListAsk<'a>),
     OfSets(SetAsk<'a>),
     Zset(ZsetAsk<'a>),
 }
@@ -248,6 +250,9 @@ impl<'a> Request<'a> {
                 if let Some(ask) = HashAsk::read(command, args)? {
                     return Ok(Some(Request::Hash(key(), ask)));
                 }
+                if let Some(ask) = ListAsk::read(command, args)? {
+                    return Ok(Some(Request::List(ask)));
+                }
                 if let Some(ask) = SetAsk::read(command, args)? {
                     return Ok(Some(Request::OfSets(ask)));
                 }
@@ -275,6 +280,7 @@ impl<'a> Request<'a> {
             | Request::Copy(_)
             | Request::Type(_)
             | Request::Hash(..)
+            | Request::List(_)
             | Request::OfSets(_)
             | Request::Zset(_) => false,
             Request::Read(_, read) => read.is_of_plain(),
@@ -308,6 +314,9 @@ impl<'a> Request<'a> {
     /// Whether it may change a key.
     pub(super) fn is_change(&self) -> bool {
         if let Request::Hash(_, ask) = self {
+            return ask.is_change();
+        }
+        if let Request::List(ask) = self {
             return ask.is_change();
         }
         if let Request::OfSets(ask) = self {
@@ -368,6 +377,7 @@ impl<'a> Request<'a> {
                 visit(pair.from);
                 visit(pair.to);
             }
+            Request::List(ask) => ask.for_each_key(visit),
             Request::OfSets(ask) => ask.for_each_key(visit),
             Request::Zset(ask) => ask.for_each_key(visit),
             Request::Set { key, .. }

@@ -99,6 +99,25 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         Name::SetEx => "key seconds value",
         Name::SetRange => "key offset value",
         Name::Wait => "numreplicas timeout",
+        id => syntax_of_lists(id),
+    }
+}
+
+/// The same of the commands of lists.
+fn syntax_of_lists(id: Name) -> &'static str {
+    match id {
+        Name::LIndex => "key index",
+        Name::LInsert => "key ( BEFORE | AFTER ) pivot element",
+        Name::LLen => "key",
+        Name::LMove => "source destination ( LEFT | RIGHT ) ( LEFT | RIGHT )",
+        Name::LMPop => "numkeys key ... ( LEFT | RIGHT ) [ COUNT count ]",
+        Name::LPop | Name::RPop => "key [ count ]",
+        Name::LPos => "key element [ RANK rank ] [ COUNT num-matches ] [ MAXLEN len ]",
+        Name::LPush | Name::LPushX | Name::RPush | Name::RPushX => "key element ...",
+        Name::LRange | Name::LTrim => "key start stop",
+        Name::LRem => "key count element",
+        Name::LSet => "key index element",
+        Name::RPopLPush => "source destination",
         id => syntax_of_sets(id),
     }
 }
@@ -252,7 +271,7 @@ fn kind_of(name: &str) -> &'static str {
         "unix-time-seconds" | "unix-time-milliseconds" => "unix-time",
         "seconds" | "milliseconds" | "decrement" | "offset" | "start" | "end" | "count"
         | "cursor" | "numreplicas" | "timeout" | "destination-db" | "index" | "protover"
-        | "lower" | "upper" | "increment" => "integer",
+        | "lower" | "upper" | "increment" | "numkeys" | "rank" | "num-matches" | "len" => "integer",
         _ => "string",
     }
 }

@@ -4,6 +4,7 @@ mod by_name;
 mod name;
 mod of_channels;
 mod of_hashes;
+mod of_lists;
 mod of_penstock;
 mod of_sets;
 mod of_zsets;
@@ -13,6 +14,7 @@ pub use name::Name;
 
 use of_channels::{OF_CHANNELS, merged};
 use of_hashes::OF_HASHES;
+use of_lists::OF_LISTS;
 use of_penstock::OF_PENSTOCK;
 use of_sets::OF_SETS;
 use of_zsets::OF_ZSETS;
@@ -43,7 +45,8 @@ pub const COMMANDS: &[Command] = &ALL;
 static ALL: [Command; MOST.len() + OF_CHANNELS.len()] = merged(&MOST, OF_CHANNELS);
 const MOST: [Command; OF_VALUES.len() + OF_PENSTOCK.len()] = merged(&OF_VALUES, OF_PENSTOCK);
 const OF_VALUES: [Command; WITH_SETS.len() + OF_ZSETS.len()] = merged(&WITH_SETS, OF_ZSETS);
-const WITH_SETS: [Command; WITH_HASHES.len() + OF_SETS.len()] = merged(&WITH_HASHES, OF_SETS);
+const WITH_SETS: [Command; WITH_LISTS.len() + OF_SETS.len()] = merged(&WITH_LISTS, OF_SETS);
+const WITH_LISTS: [Command; WITH_HASHES.len() + OF_LISTS.len()] = merged(&WITH_HASHES, OF_LISTS);
 const WITH_HASHES: [Command; USUAL.len() + OF_HASHES.len()] = merged(USUAL, OF_HASHES);
 
 /// Those of keys and connections, by their names.

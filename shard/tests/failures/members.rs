@@ -189,6 +189,34 @@ const SORTED_WRITES: &[&str] = &[
     "ZDIFFSTORE z 2 z y",
 ];
 
+const LIST_WRITES: &[&str] = &[
+    "LPUSH l x y",
+    "RPUSH l x y",
+    "LPUSHX l x",
+    "RPUSHX l x y",
+    "LPOP l",
+    "LPOP l 0",
+    "RPOP l 2",
+    "RPOP l 9",
+    "LSET l 1 x",
+    "LSET l 9 x",
+    "LINSERT l BEFORE b x",
+    "LINSERT l AFTER none x",
+    "LREM l 0 a",
+    "LREM l -1 none",
+    "LTRIM l 0 -1",
+    "LTRIM l 1 2",
+    "LTRIM l 9 9",
+    "LMOVE l l LEFT RIGHT",
+    "LMOVE l m LEFT LEFT",
+    "LMOVE m l RIGHT LEFT",
+    "RPOPLPUSH l l",
+    "RPOPLPUSH m l",
+    "LMPOP 2 none l LEFT",
+    "LMPOP 1 l RIGHT COUNT 2",
+    "LMPOP 2 l m RIGHT COUNT 9",
+];
+
 /// The writes of a type: the same state is left alone, behind MULTI and by a script, and what edits
 /// keeps the expiry.
 struct Writes {
@@ -265,6 +293,8 @@ fn every_write_of_members_leaves_the_same_in_every_way_and_keeps_the_expiry() {
     let mut peer = Peer::connect(opened(1 << 20, Image::default(), 1), None);
     peer.ask("ZADD y 1 a 5 e");
     peer.ask("SADD t a e");
+    let many = "m".repeat(60).replace('m', " m");
+    peer.ask(&format!("RPUSH m{many}"));
     for of_type in [
         Writes {
             category: "hash",
@@ -286,6 +316,13 @@ fn every_write_of_members_leaves_the_same_in_every_way_and_keeps_the_expiry() {
             key: "z",
             makes: "ZADD z 1 a 2 b 3 c",
             shows: "ZRANGE z 0 -1 WITHSCORES",
+        },
+        Writes {
+            category: "list",
+            writes: LIST_WRITES,
+            key: "l",
+            makes: "RPUSH l a b a c",
+            shows: "LRANGE l 0 -1",
         },
     ] {
         of_type.each_has_a_row(&mut peer);

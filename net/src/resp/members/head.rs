@@ -11,7 +11,7 @@ pub(in crate::resp) const MEMBERS_BYTES_MAX: usize = 64 << 10;
 /// A set is of integers in ascending order.
 pub(super) const FLAG_INTEGERS: u8 = 2;
 /// The members have been more or longer than those that Redis keeps in a list: it tells another
-/// encoding from then on.
+/// encoding from then on, of a list while it stays long.
 pub(super) const FLAG_LARGE: u8 = 4;
 /// Members up to which Redis keeps a hash in a list, ...
 pub(super) const LISTED_MEMBERS_MAX: usize = 512;
@@ -34,6 +34,8 @@ pub(in crate::resp) enum MemberType {
     Set,
     /// Members with scores, in the order of these.
     Zset,
+    /// Elements in the order of the list.
+    List,
 }
 
 impl MemberType {
@@ -43,13 +45,19 @@ impl MemberType {
             Some(1) => Some(MemberType::Hash),
             Some(2) => Some(MemberType::Set),
             Some(3) => Some(MemberType::Zset),
+            Some(4) => Some(MemberType::List),
             _ => None,
         }
     }
 
     /// The type of this name.
     pub(in crate::resp) fn of_name(name: &[u8]) -> Option<Self> {
-        let all = [MemberType::Hash, MemberType::Set, MemberType::Zset];
+        let all = [
+            MemberType::Hash,
+            MemberType::Set,
+            MemberType::Zset,
+            MemberType::List,
+        ];
         let is_it = |it: &MemberType| name.eq_ignore_ascii_case(it.name().as_bytes());
         all.into_iter().find(is_it)
     }
@@ -60,6 +68,7 @@ impl MemberType {
             MemberType::Hash => 1,
             MemberType::Set => 2,
             MemberType::Zset => 3,
+            MemberType::List => 4,
         }
     }
 
@@ -69,13 +78,14 @@ impl MemberType {
             MemberType::Hash => "hash",
             MemberType::Set => "set",
             MemberType::Zset => "zset",
+            MemberType::List => "list",
         }
     }
 
     /// The flags that its head may have.
     fn flags(self) -> u8 {
         match self {
-            MemberType::Hash | MemberType::Zset => FLAG_LARGE,
+            MemberType::Hash | MemberType::Zset | MemberType::List => FLAG_LARGE,
             MemberType::Set => FLAG_INTEGERS | FLAG_LARGE,
         }
     }
@@ -85,6 +95,7 @@ impl MemberType {
         match self {
             MemberType::Hash => "fields",
             MemberType::Set | MemberType::Zset => "members",
+            MemberType::List => "elements",
         }
     }
 
@@ -156,6 +167,7 @@ pub(in crate::resp) fn encoding_of(value: &[u8]) -> &'static [u8] {
         Some(MemberType::Hash | MemberType::Set) if is_large => b"hashtable",
         Some(MemberType::Set) if has(FLAG_INTEGERS) => b"intset",
         Some(MemberType::Zset) if is_large => b"skiplist",
+        Some(MemberType::List) if is_large => b"quicklist",
         _ => b"listpack",
     }
 }

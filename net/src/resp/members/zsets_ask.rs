@@ -10,7 +10,7 @@ use super::zset_range::{RangeAsk, Side};
 
 /// Keys that one command counts, at most.
 const NAMED_KEYS_MAX: usize = 1024;
-const TOO_MANY_KEYS: Fault = Fault::Text("ERR a command of sets counts at most 1024 keys");
+const TOO_MANY_KEYS: Fault = Fault::Text("ERR a command counts at most 1024 keys");
 
 /// What a command asks of several keys.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,11 @@ impl<'a> ZsetsAsk<'a> {
             Name::ZUnionStore => combine(Operation::Union, stored(args.get(1)))?,
             Name::ZInterStore => combine(Operation::Inter, stored(args.get(1)))?,
             Name::ZDiffStore => combine(Operation::Diff, stored(args.get(1)))?,
-            Name::ZMPop => read_mpop(args)?,
+            Name::ZMPop => {
+                let sides: [(&[u8], _); 2] = [(b"MIN", Side::Min), (b"MAX", Side::Max)];
+                let (keys, side, count) = read_mpop(args, sides)?;
+                ZsetsAsk::Pop(keys, side, count)
+            }
             Name::ZRangeStore => ZsetsAsk::Store {
                 to: args.get(1),
                 from: args.get(2),
@@ -152,7 +156,11 @@ impl<'a> ZsetsAsk<'a> {
     }
 }
 
-fn read_mpop(args: Arguments<'_>) -> Result<ZsetsAsk<'_>, Fault> {
+/// ZMPOP and LMPOP: the keys, a side by its word, and how many are taken at most.
+pub(super) fn read_mpop<'a, S: Copy>(
+    args: Arguments<'a>,
+    sides: [(&[u8], S); 2],
+) -> Result<(CountedKeys<'a>, S, usize), Fault> {
     let positive = |text, fault| {
         let number = read_integer(text).and_then(|it| usize::try_from(it).ok());
         number.filter(|it| *it > 0).ok_or(fault)
@@ -161,11 +169,8 @@ fn read_mpop(args: Arguments<'_>) -> Result<ZsetsAsk<'_>, Fault> {
     let count = positive(args.get(1), no_keys)?;
     let keys = CountedKeys::read(args, 2, count, 1)?;
     let is = |number: usize, name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
-    let side = match () {
-        () if is(keys.end(), b"MIN") => Side::Min,
-        () if is(keys.end(), b"MAX") => Side::Max,
-        () => return Err(SYNTAX),
-    };
+    let side = sides.into_iter().find(|(word, _)| is(keys.end(), word));
+    let (_, side) = side.ok_or(SYNTAX)?;
     let behind = keys.end() + 1;
     let count = match args.len() - behind {
         0 => 1,
@@ -176,7 +181,7 @@ fn read_mpop(args: Arguments<'_>) -> Result<ZsetsAsk<'_>, Fault> {
         _ => return Err(SYNTAX),
     };
     match args.len() - behind {
-        0 | 2 => Ok(ZsetsAsk::Pop(keys, side, count)),
+        0 | 2 => Ok((keys, side, count)),
         _ => Err(SYNTAX),
     }
 }
