@@ -10,6 +10,7 @@ mod fuzzed;
 mod hash_table;
 mod holds;
 mod lifetimes;
+mod list_table;
 mod named;
 mod oracle;
 mod pausing;

@@ -132,13 +132,13 @@ impl Pair {
     fn compare_state(&mut self) {
         let mut keys = commands::all_keys();
         keys.extend(PROGRAM_KEYS.iter().map(|key| key.to_vec()));
-        keys.push(programs::ZSET_KEY.as_bytes().to_vec());
+        keys.extend([programs::ZSET_KEY, programs::LIST_KEY].map(|key| key.as_bytes().to_vec()));
         for key in keys {
             let about = [&b"GET"[..], b"PEXPIRETIME", b"STRLEN", b"TYPE", b"HGETALL"];
             let about: Vec<Words> = about
                 .iter()
                 .map(|name| vec![name.to_vec(), key.clone()])
-                .chain([zset_of(&key)])
+                .chain([zset_of(&key), list_of(&key)])
                 .collect();
             self.compare(0, &about);
         }
@@ -153,6 +153,12 @@ impl Pair {
 /// Reads a sorted set whole.
 fn zset_of(key: &[u8]) -> Words {
     let words: [&[u8]; 5] = [b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"];
+    words.map(<[u8]>::to_vec).to_vec()
+}
+
+/// Reads a list whole.
+fn list_of(key: &[u8]) -> Words {
+    let words: [&[u8]; 4] = [b"LRANGE", key, b"0", b"-1"];
     words.map(<[u8]>::to_vec).to_vec()
 }
 

@@ -12,6 +12,7 @@ use super::announced::ANNOUNCED;
 use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
 use super::hash_table::HASH_TABLE;
+use super::list_table::LIST_TABLE;
 use super::pausing::{PAUSE_TABLE, PAUSED};
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
@@ -52,6 +53,7 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
     // The last line of the table ends the connection.
     let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
     let lines = lines.chain(HASH_TABLE.lines());
+    let lines = lines.chain(LIST_TABLE.lines());
     let lines = lines.chain(ZSET_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
     let lines = lines.chain(PAUSE_TABLE.lines());

@@ -80,6 +80,17 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
+        what: "when a long list is a listpack again",
+        leaves_another_state: false,
+        is_it: |replies| {
+            let is_name = |name: &[u8]| matches!(name, b"listpack\r" | b"quicklist\r");
+            let is_len = |line: &[u8]| matches!(line, b"$8\r" | b"$9\r");
+            differs_in_lines(replies, |ours, theirs| {
+                is_name(ours) && is_name(theirs) || is_len(ours) && is_len(theirs)
+            })
+        },
+    },
+    Difference {
         what: "digits behind the point",
         leaves_another_state: true,
         is_it: |replies| {

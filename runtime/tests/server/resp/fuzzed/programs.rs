@@ -5,6 +5,8 @@ use super::chance::Chance;
 
 /// A key of sorted sets alone, in the slot of the keys of programs.
 pub(crate) const ZSET_KEY: &str = "{s}z";
+/// The same of lists.
+pub(crate) const LIST_KEY: &str = "{s}l";
 
 /// What a variable holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -443,6 +445,23 @@ impl Writer<'_> {
         }
     }
 
+    /// The words of a call about a list, whose key is not declared.
+    fn of_list(&mut self) -> String {
+        let element = self.chance.pick(&["'a'", "'b'", "ARGV[1]"]);
+        match self.chance.below(8) {
+            0 | 1 => format!(
+                "'RPUSH', '{LIST_KEY}', {}, {element}",
+                self.of(Kind::Text, 0)
+            ),
+            2 => format!("'LPUSH', '{LIST_KEY}', {element}"),
+            3 => format!("'LPOP', '{LIST_KEY}', {}", self.small()),
+            4 => format!("'RPOPLPUSH', '{LIST_KEY}', '{LIST_KEY}'"),
+            5 => format!("'LRANGE', '{LIST_KEY}', {}, -1", self.small()),
+            6 => format!("'LREM', '{LIST_KEY}', {}, {element}", self.small()),
+            _ => format!("'LTRIM', '{LIST_KEY}', 0, 8"),
+        }
+    }
+
     /// A call that changes something.
     fn change(&mut self) -> String {
         let call = if self.chance.once_in(4) {
@@ -451,8 +470,9 @@ impl Writer<'_> {
             "redis.call"
         };
         let key = self.key();
-        let words = match self.chance.below(16) {
+        let words = match self.chance.below(18) {
             13..=15 => self.of_zset(),
+            16..=17 => self.of_list(),
             0 | 1 => format!("'SET', {key}, {}", self.of(Kind::Text, 2)),
             2 => format!("'SET', {key}, {}", self.of(Kind::Number, 1)),
             3 => format!("'INCR', {key}"),
