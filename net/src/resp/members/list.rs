@@ -198,7 +198,7 @@ impl ListEdit {
             ListEnd::Left => 0..count,
             ListEnd::Right => self.count - count..self.count,
         };
-        let bytes = self.bytes_of(places);
+        let bytes = self.bytes_of(&places);
         self.count -= count;
         Taken {
             entries: self.value.drain(bytes).collect(),
@@ -207,8 +207,8 @@ impl ListEdit {
     }
 
     /// Keeps the elements of these places alone.
-    pub(super) fn keep(&mut self, places: Range<usize>) {
-        let bytes = self.bytes_of(places.clone());
+    pub(super) fn keep(&mut self, places: &Range<usize>) {
+        let bytes = self.bytes_of(places);
         self.value.truncate(bytes.end);
         self.value.drain(HEAD_BYTES..bytes.start);
         self.count = places.len();
@@ -216,14 +216,14 @@ impl ListEdit {
 
     /// Puts an element at a place, before the one that stands there.
     pub(super) fn insert(&mut self, place: usize, element: &[u8]) {
-        let at = self.bytes_of(place..place);
+        let at = self.bytes_of(&(place..place));
         self.put(at, element);
         self.count += 1;
     }
 
     /// Replaces the element of a place.
     pub(super) fn set(&mut self, place: usize, element: &[u8]) {
-        let at = self.bytes_of(place..place + 1);
+        let at = self.bytes_of(&(place..place + 1));
         self.put(at, element);
     }
 
@@ -264,7 +264,7 @@ impl ListEdit {
     }
 
     /// Where the entries of these places stand in the value.
-    fn bytes_of(&self, places: Range<usize>) -> Range<usize> {
+    fn bytes_of(&self, places: &Range<usize>) -> Range<usize> {
         assert!(places.start <= places.end && places.end <= self.count);
         let bytes = |elements: usize, from: usize| -> usize {
             let entries = elements_of(&self.value[from..]);
@@ -386,7 +386,7 @@ mod tests {
                 let places = start..start + number(random) % (len - start + 1);
                 // Seldom, or no list grows.
                 if places.len() + 3 > len {
-                    edit.keep(places.clone());
+                    edit.keep(&places);
                     *model = model[places].to_vec();
                 }
             }
@@ -489,13 +489,13 @@ mod tests {
         assert!(!is_large(&edit));
         push(&mut edit, b"");
         assert!(is_large(&edit), "70 bytes, more than its string");
-        edit.keep(0..42);
+        edit.keep(&(0..42));
         edit.note_removal();
         assert!(is_large(&edit), "4165 bytes");
         let value = edit.encode().expect("elements");
         assert_eq!(value[2], FLAG_LARGE);
         let mut edit = ListEdit::begin(Some(&value)).expect("good");
-        edit.keep(0..41);
+        edit.keep(&(0..41));
         edit.note_removal();
         assert!(!is_large(&edit), "4066 bytes");
         edit.note_growth(LISTPACK_BYTES_MAX);

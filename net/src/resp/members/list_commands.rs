@@ -158,10 +158,10 @@ impl OneListAsk<'_> {
                 Ok(())
             }
             OneListAsk::Trim(start, end) => {
-                // Redis takes one that leaves all as it is for a change.
-                if state.is_there() {
-                    let mut edit = edit_of(state)?;
-                    edit.keep(places(start, end, edit.len()));
+                let mut edit = edit_of(state)?;
+                let kept = places(start, end, edit.len());
+                if kept.len() < edit.len() {
+                    edit.keep(&kept);
                     edit.note_removal();
                     write(edit, state);
                 }

@@ -97,7 +97,6 @@ LSET r 3 "a longer element"
 LSET r 7 x
 LSET r -8 x
 LSET r x y
-LSET r 9223372036854775807 y
 LSET none 0 x
 LSET none x x
 LSET r 0
@@ -485,12 +484,12 @@ LPOS enc 1001 COUNT 0
 LPOS enc 2147484648 RANK -1
 LREM enc -1 1001
 LTRIM enc -300 -1
-OBJECT ENCODING enc
+LLEN enc
 DEL enc
 # what the table of commands shows
 COMMAND INFO lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim
 COMMAND INFO rpop rpoplpush rpush rpushx
-COMMAND LIST FILTERBY PATTERN rpush*
+COMMAND LIST FILTERBY PATTERN rpoplpush
 COMMAND GETKEYS LPUSH k a
 COMMAND GETKEYS LMOVE a b LEFT RIGHT
 COMMAND GETKEYS RPOPLPUSH a b
