@@ -93,6 +93,9 @@ class Proxy:
         self.links.add(link)
         try:
             await link.run(self.server[0], port)
+        except asyncio.CancelledError:
+            # The proxy ends. Who accepts a connection must not be cancelled in the eyes of asyncio.
+            pass
         finally:
             self.links.discard(link)
 
