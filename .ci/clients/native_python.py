@@ -7,6 +7,7 @@ and one whose writer stops.
 
 import asyncio
 import contextlib
+import io
 import os
 import pathlib
 import re
@@ -103,9 +104,27 @@ def alone(folder):
     try:
         script = CLIENT / "tests" / "scenarios.py"
         subprocess.run([sys.executable, str(script), server.address], check=True, timeout=60)
+        examples_of_the_page(server.address)
         threads_share_a_client(server.address)
     finally:
         server.stop()
+
+
+def examples_of_the_page(address):
+    """The examples of the README, in the order of the page, as far as they run alone."""
+    blocks = re.findall(r"```python\n(.*?)```", (CLIENT / "README.md").read_text(), re.S)
+    names, printed = {}, io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(blocks[0].replace("127.0.0.1:7411", address), names)
+        db = names["db"]
+        for key in ("stock:{42}", "stock:{42}:west"):
+            db.programs["restock"](stock=key, quantity=10, limit_per_buyer=5)
+        for block in blocks[1:4]:
+            exec(block, names)
+    db.close()
+    said = printed.getvalue().splitlines()
+    assert said[:3] == ["yours; 99 left", "8", "2"], said
+    print("the examples of the page")
 
 
 def threads_share_a_client(address):

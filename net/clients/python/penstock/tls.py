@@ -18,9 +18,9 @@ from typing import Iterator, Optional
 class Tls:
     """How to reach a server through TLS.
 
-    `ca`: a file with the certificates to trust (PEM); None takes those of the system. `server_name`:
-    the name in the server's certificate, if not the host of its address. `certificate` and `key`:
-    files, for servers that ask for a certificate.
+    `ca`: a file with the certificates to trust (PEM); None takes those of the system.
+    `server_name`: the name in the server's certificate, if not the host of its address.
+    `certificate` and `key`: files, for servers that ask for a certificate.
     """
 
     def __init__(self, ca: Optional[str] = None, server_name: Optional[str] = None,
