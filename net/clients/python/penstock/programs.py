@@ -119,7 +119,7 @@ def _told_names(instructions, returns) -> List[str]:
     names = []
     for text in instructions:
         match = _TELLING.match(text.strip())
-        if match and not text.strip().startswith("when "):
+        if match:
             names.append(match[1])
     return names + [text.strip() for text in returns]
 

@@ -1,12 +1,16 @@
 """What the client does and decides: retries, tokens, logins, routes, outcomes, damaged answers."""
 
 import asyncio
+import os
 import pathlib
+import signal
+import socket
 import sys
 import threading
 import time
 import unittest
 import uuid
+import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
@@ -370,16 +374,32 @@ class DamagedAnswers(unittest.TestCase):
             busy[0] = 1
             self.assertEqual(db.update_if("stock", [self.STOCK.subtract(1)]).numbers, [9])
 
-    def test_one_of_two_nodes_that_says_nothing_is_left_for_the_other(self):
-        silent = played.Played(lambda asked, number: [])
-        speaks = played.Played(lambda asked, number: self.good(asked))
-        with silent, speaks:
-            addresses = [silent.address, speaks.address]
-            began = time.monotonic()
-            self.assertEqual(self.update(addresses).numbers, [9])
-            self.assertLess(time.monotonic() - began, 3)
-            self.assertEqual(asyncio.run(self.update_async(addresses)).numbers, [9])
-            self.assertIn(_wire.PING, [each.opcode for each in silent.frames])
+    def test_one_of_two_nodes_that_says_nothing_is_asked_by_ping_and_left_for_the_other(self):
+        for ask in (self.update, lambda addresses: asyncio.run(self.update_async(addresses))):
+            silent = played.Played(lambda asked, number: [])
+            speaks = played.Played(lambda asked, number: self.good(asked))
+            with silent, speaks:
+                began = time.monotonic()
+                self.assertEqual(ask([silent.address, speaks.address]).numbers, [9])
+                self.assertLess(time.monotonic() - began, 3)
+                self.assertEqual([each.opcode for each in silent.frames],
+                                 [_wire.BATCH, _wire.PING])
+
+    def test_what_an_older_server_lacks_is_refused_before_it_is_sent(self):
+        with played.Played(lambda *_: None, played.hello_body(features=0)) as server:
+            apply = penstock.Apply()
+            apply.key("key").delete()
+            with penstock.Client(server.address) as db:
+                for ask in (lambda: list(db.scan("")), lambda: db.apply(apply),
+                            lambda: db.get("key", with_expiry=True),
+                            lambda: db.set("key", "value", expires_in=1),
+                            lambda: db.set("key", "value", if_absent=True, show=True),
+                            lambda: db.get("key", level="all"),
+                            lambda: db.update_if("key", [self.STOCK.set(1)], token=new_token())):
+                    with self.assertRaises(penstock.Refused) as caught:
+                        ask()
+                    self.assertEqual(caught.exception.status, "UNSUPPORTED")
+            self.assertEqual(server.frames, [])
 
     def test_a_pipeline_of_more_than_one_frame_gives_each_call_its_own_answer(self):
         def play(asked, number):
@@ -396,6 +416,101 @@ class DamagedAnswers(unittest.TestCase):
             self.assertGreater(len(server.frames), 4)
 
 
+class OtherCallers(unittest.TestCase):
+    """An answer reaches its own call and nobody else, and costs no connection."""
+
+    @staticmethod
+    def echo(asked, wait=0.0):
+        time.sleep(wait)
+        item = _wire.batch_items(asked.body)[0]
+        return played.answer(asked.request_id, played.item(value=item[16 : 16 + item[8]]))
+
+    def test_an_answer_that_comes_twice_costs_the_asyncio_client_nothing(self):
+        async def ask(address):
+            async with penstock.aio.AsyncClient(address) as db:
+                for number in range(20):
+                    self.assertEqual((await db.get(f"k{number}")).data, f"k{number}".encode())
+
+        with played.Played(lambda asked, number: self.echo(asked) * 2) as server:
+            asyncio.run(ask(server.address))
+            self.assertEqual(server.connections, 1)
+
+    def test_a_task_that_is_cancelled_costs_the_asyncio_client_nothing(self):
+        async def ask(address):
+            async with penstock.aio.AsyncClient(address) as db:
+                for number in range(5):
+                    task = asyncio.ensure_future(db.get(f"cancelled{number}"))
+                    await asyncio.sleep(0.02)
+                    task.cancel()
+                    self.assertEqual((await db.get(f"k{number}")).data, f"k{number}".encode())
+
+        with played.Played(lambda asked, number: self.echo(asked, 0.04)) as server:
+            asyncio.run(ask(server.address))
+            self.assertEqual(server.connections, 1)
+
+    def test_a_blocking_call_that_a_signal_ends_leaves_no_answer_behind(self):
+        def end(*_):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, end)
+        try:
+            with played.Played(lambda asked, number: self.echo(asked, 0.1)) as server:
+                with penstock.Client(server.address) as db:
+                    signal.setitimer(signal.ITIMER_REAL, 0.05)
+                    with self.assertRaises(KeyboardInterrupt):
+                        db.get("ended")
+                    for _ in range(3):
+                        self.assertEqual(db.get("other").data, b"other")
+                    self.assertEqual(server.connections, 2)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    def test_a_connection_that_has_ended_meanwhile_costs_a_write_nothing(self):
+        def play(asked, number):
+            said = self.echo(asked)
+            if number == 1:
+                threading.Timer(0.02, lambda: server.peers[0].shutdown(socket.SHUT_RDWR)).start()
+            return said
+
+        class Keeping(played.Played):
+            def talk(self, peer, number):
+                self.peers.append(peer)
+                super().talk(peer, number)
+
+        Keeping.peers = []
+        with Keeping(play) as server, penstock.Client(server.address, tokens=False) as db:
+            db.set("first", "1")
+            time.sleep(0.1)
+            db.set("other", "2")
+            self.assertEqual(server.connections, 2)
+
+    def test_a_child_has_connections_of_its_own(self):
+        loop = asyncio.new_event_loop()
+        blocking = lambda db: db.get("key")  # noqa: E731
+        waiting = lambda db: loop.run_until_complete(db.get("key"))  # noqa: E731
+        for kind, ask in ((penstock.Client, blocking), (penstock.aio.AsyncClient, waiting)):
+            with played.Played(lambda asked, number: self.echo(asked)) as server:
+                db = kind(server.address)
+                ask(db)
+                child = os.fork()
+                if child == 0:
+                    code = 1
+                    try:
+                        if kind is penstock.Client:
+                            right = db.get("child").data == b"child"
+                        else:
+                            right = loop.run_until_complete(db.get("child")).data == b"child"
+                        code = 0 if right else 2
+                    finally:
+                        os._exit(code)
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+                self.assertEqual(server.connections, 2, kind)
+                ask(db)
+                self.assertEqual(server.connections, 2, "the parent goes on with its own")
+        loop.run_until_complete(db.close())
+        loop.close()
+
+
 class EventLoops(unittest.TestCase):
     def test_a_client_serves_one_loop_after_the_other_and_not_two_at_once(self):
         def play(asked, number):
@@ -403,6 +518,8 @@ class EventLoops(unittest.TestCase):
 
         with played.Played(play) as server:
             db = penstock.aio.AsyncClient(server.address)
+            # Python warns of a connection whose loop is over.
+            warnings.simplefilter("ignore", ResourceWarning)
             for _ in range(2):
                 self.assertEqual(asyncio.run(db.get("key")).data, b"v")
             errors, begun, ends = [], threading.Event(), threading.Event()
