@@ -435,6 +435,12 @@ class OtherCallers(unittest.TestCase):
             asyncio.run(ask(server.address))
             self.assertEqual(server.connections, 1)
 
+    def test_an_answer_that_comes_twice_reaches_no_later_call_of_the_blocking_client(self):
+        with played.Played(lambda asked, number: [self.echo(asked)] * 2) as server:
+            with penstock.Client(server.address) as db:
+                for number in range(300):
+                    self.assertEqual(db.get(f"k{number}").data, f"k{number}".encode())
+
     def test_a_task_that_is_cancelled_costs_the_asyncio_client_nothing(self):
         async def ask(address):
             async with penstock.aio.AsyncClient(address) as db:
