@@ -208,6 +208,7 @@ def logins(servers, certs, secrets):
         {"tls": tls, "identity": penstock.Identity("ann", "wrong")},
         {"tls": tls, "identity": penstock.Identity("nobody", "wrong")},
         {"tls": tls},
+        {},
         {"tls": penstock.Tls(), "identity": penstock.Identity("ann", secrets["ann"])},
     ):
         try:
@@ -215,7 +216,12 @@ def logins(servers, certs, secrets):
             raise AssertionError(f"logged in with {options}")
         except penstock.Unfit:
             pass
-    print("logins over TLS: password, key, certificate; four others are refused")
+        try:
+            asyncio.run(penstock.aio.connect(servers[0].address, **options))
+            raise AssertionError(f"logged in with {options}")
+        except penstock.Unfit:
+            pass
+    print("logins over TLS: password, key, certificate; five others are refused")
 
 
 def changes_of_the_writer(servers, plan, certs, secrets):

@@ -5,7 +5,7 @@ import struct
 import zlib
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from .errors import ProtocolError
+from .errors import ProtocolError, Unfit
 from .values import Version
 
 HEADER_BYTES = 32
@@ -121,6 +121,9 @@ class Frame(NamedTuple):
 def read_frame(data, at: int = 0, bytes_max: int = FRAME_BYTES_MAX) -> Optional[Frame]:
     """The frame that begins there, or None while it is not whole."""
     if len(data) - at < HEADER_BYTES:
+        if data[at : at + 2] == b"\x15\x03":
+            # An alert of TLS, which is shorter than a header.
+            raise Unfit("the server speaks TLS at this port: give tls")
         if len(data) - at > 4 and data[at + 4] != 0xE7:
             raise ProtocolError("this is not the Penstock protocol")
         return None

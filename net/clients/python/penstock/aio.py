@@ -43,6 +43,7 @@ class _Link(asyncio.Protocol):
         self.is_open = True
         self._buffer = bytearray()
         self._next_id = 16
+        self._refusal: Optional[PenstockError] = None
         #: The frames that are read before the connection is open, or are no BATCH.
         self._frames: "asyncio.Queue[_wire.Frame]" = asyncio.Queue()
         self._single: Dict[int, asyncio.Future] = {}
@@ -72,7 +73,8 @@ class _Link(asyncio.Protocol):
                     break
                 at += frame.length
                 self._take(frame)
-        except ProtocolError as error:
+        except PenstockError as error:
+            self._refusal = error
             self.end(f"{self.node.address}: {error}")
             return
         if data is buffer:
@@ -129,7 +131,7 @@ class _Link(asyncio.Protocol):
             self.transport.write(sends)
             answer = await self._frames.get()
             if answer is None:
-                raise ConnectionError("the server has ended the connection")
+                raise self._refusal or ConnectionError("the server has ended the connection")
             try:
                 sends = steps.send(answer)
             except StopIteration as done:
@@ -333,6 +335,9 @@ class AsyncClient(Verbs):
                         server_hostname=tls.server_name or node.host)
                     binding = bound.read(transport.get_extra_info("ssl_object"))
             await link.greet(binding)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            link.end("no TLS")
+            raise ConnectionError(f"the handshake was ended: {error}") from error
         except ssl.SSLError as error:
             link.end("no TLS")
             raise Unfit(f"{node.address}: {error}") from error

@@ -68,6 +68,8 @@ class _Connection:
                     with binding_of(tls) as bound:
                         self.socket = bound.context.wrap_socket(self.socket, server_hostname=name)
                         binding = bound.read(self.socket)
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+                raise ConnectionError(f"the handshake was ended: {error}") from error
             except ssl.SSLError as error:
                 raise Unfit(f"{node.address}: {error}") from error
         steps = login.greet(options.name, options.identity, tls is not None, binding)
