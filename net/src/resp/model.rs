@@ -6,6 +6,7 @@ use super::bits;
 use super::fraction::Fraction;
 use super::key_state::{Expires, KeyState};
 use super::members::head::MemberType;
+use super::members::key_type::has_other;
 use super::parser::Arguments;
 use super::reply::Replies;
 use super::request::{
@@ -136,7 +137,7 @@ impl Model<'_> {
     /// Whether a command asks for a value of another type than its key has.
     fn is_of_other_type(&mut self, request: &Request<'_>) -> bool {
         if let Request::Hash(key, _) = *request {
-            return MemberType::Hash.is_not_of(self.key(key));
+            return has_other(self.key(key), MemberType::Hash);
         }
         if let Request::List(ask) = request {
             return ask.is_of_other_type(self.keys);

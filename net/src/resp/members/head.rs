@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::resp::key_state::KeyState;
-
 /// Bytes of a head.
 pub(in crate::resp) const HEAD_BYTES: usize = 8;
 /// Bytes of a value with members, at most.
@@ -97,12 +95,6 @@ impl MemberType {
             MemberType::Set | MemberType::Zset => "members",
             MemberType::List => "elements",
         }
-    }
-
-    /// Whether a key has a value of another type.
-    pub(in crate::resp) fn is_not_of(self, state: &KeyState) -> bool {
-        let of_members = state.members().map(MemberType::of);
-        state.plain().is_some() || of_members.is_some_and(|it| it != Some(self))
     }
 
     /// Refuses a value of so many bytes and members, if these are too many bytes.

@@ -10,6 +10,7 @@ use crate::resp::reply::Replies;
 use crate::resp::transaction_keys::TransactionKeys;
 
 use super::head::{CORRUPT, MemberType};
+use super::key_type::has_other;
 use super::list::{ListEdit, ListEnd, ListView, Taken, entry_bytes};
 use super::list_ask::{
     ListAsk, ListInsert, ListMove, ListPop, ListPush, OneListAsk, PositionForm, end_of,
@@ -372,7 +373,7 @@ fn state_of_mut<'k>(keys: &'k mut TransactionKeys, name: &[u8]) -> &'k mut KeySt
 }
 
 fn is_of_other_type(state: &KeyState) -> bool {
-    MemberType::List.is_not_of(state)
+    has_other(state, MemberType::List)
 }
 
 /// The list of a key whose type was checked; without one it has no element.

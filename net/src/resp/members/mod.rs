@@ -15,6 +15,7 @@ pub(super) mod hash;
 pub(super) mod hash_ask;
 pub(super) mod hash_commands;
 pub(super) mod head;
+pub(super) mod key_type;
 mod list;
 pub(super) mod list_ask;
 mod list_commands;

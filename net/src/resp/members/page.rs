@@ -1,4 +1,5 @@
-//! The cursor and the options of HSCAN, SSCAN and ZSCAN. All members are one page, as Redis has it of a key in a list.
+//! The cursor and the options of HSCAN, SSCAN and ZSCAN. All members are one page, as Redis has it
+//! of a key in a list.
 
 use std::borrow::Cow;
 

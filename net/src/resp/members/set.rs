@@ -20,6 +20,8 @@ const INTEGERS_MAX: usize = 512;
 const LISTED_MAX: usize = 128;
 /// So many names at once are looked for one by one.
 const FEW_NAMES_MAX: usize = 8;
+/// Names of an edit whose members are not counted before.
+pub(super) const MANY_NAMES: usize = usize::MAX;
 
 /// How Redis would keep a set. The order of its members follows from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -307,6 +309,22 @@ impl<'a> SetEdit<'a> {
         }
         Some(value)
     }
+}
+
+/// The form in which Redis begins a union or a difference that it shows.
+pub(super) fn shown_form(views: &[SetView<'_>]) -> SetForm {
+    match views.iter().all(|view| view.form() == SetForm::Integers) {
+        true => SetForm::Integers,
+        false => SetForm::Large,
+    }
+}
+
+/// All members, as if they were added one by one to a set that begins in this form.
+pub(super) fn union<'k>(views: &[SetView<'k>], begun: SetForm) -> SetEdit<'k> {
+    let mut all = SetEdit::empty(begun, MANY_NAMES);
+    let members = views.iter().flat_map(SetView::members);
+    members.for_each(|member| _ = all.add(member));
+    all
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use crate::resp::transaction_keys::TransactionKeys;
 
 use super::chance::{pick, picked, picked_len};
 use super::head::{CORRUPT, MemberType};
+use super::key_type::has_other;
 use super::page::MemberPage;
-use super::set::{SetEdit, SetForm, SetView};
+use super::set::{SetEdit, SetForm, SetView, shown_form, union};
 use super::set_ask::{OneAsk, SetAsk};
-use super::set_several::{shown_form, union};
 use super::zset_commands::{Refused, integer};
 
 /// Redis makes a set anew out of what a pop leaves, if that is less than this part of the popped.
@@ -20,7 +20,7 @@ impl SetAsk<'_> {
     /// Whether a key that it reads has a value of another type.
     pub(in crate::resp) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
         let state = |name| keys.find(name).expect("it was read");
-        let is_other = |name| MemberType::Set.is_not_of(state(name));
+        let is_other = |name| has_other(state(name), MemberType::Set);
         match self {
             SetAsk::One(key, _) => is_other(key),
             SetAsk::Move(ask) => {

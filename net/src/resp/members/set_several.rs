@@ -6,15 +6,12 @@ use std::collections::HashSet;
 use crate::resp::reply::Replies;
 use crate::resp::transaction_keys::TransactionKeys;
 
-use super::set::{MemberFinder, SetEdit, SetForm, SetView};
+use super::set::{MANY_NAMES, MemberFinder, SetEdit, SetForm, SetView, shown_form, union};
 use super::set_ask::{MemberMove, SetCombine};
 use super::set_commands::{check_bytes, put, set_of};
 use super::zset_commands::{Refused, integer};
 use super::zset_several::{check_named, state_of, store};
 use super::zsets_ask::{CombineResult, Operation};
-
-/// Names of an edit whose members are not counted before.
-const MANY_NAMES: usize = usize::MAX;
 
 impl MemberMove<'_> {
     pub(super) fn run(
@@ -90,22 +87,6 @@ impl SetCombine<'_> {
             CombineResult::Answered | CombineResult::Counted => shown_form(views),
         }
     }
-}
-
-/// The form in which Redis begins a union or a difference that it shows.
-pub(super) fn shown_form(views: &[SetView<'_>]) -> SetForm {
-    match views.iter().all(|view| view.form() == SetForm::Integers) {
-        true => SetForm::Integers,
-        false => SetForm::Large,
-    }
-}
-
-/// All members, as if they were added one by one to a set that begins in this form.
-pub(super) fn union<'k>(views: &[SetView<'k>], begun: SetForm) -> SetEdit<'k> {
-    let mut all = SetEdit::empty(begun, MANY_NAMES);
-    let members = views.iter().flat_map(SetView::members);
-    members.for_each(|member| _ = all.add(member));
-    all
 }
 
 /// The members that all have, in the order of the first of the smallest sets.

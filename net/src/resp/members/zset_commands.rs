@@ -9,6 +9,7 @@ use crate::resp::transaction_keys::TransactionKeys;
 
 use super::chance::{pick, picked, picked_len};
 use super::head::{CORRUPT, MemberType};
+use super::key_type::has_other;
 use super::page::MemberPage;
 use super::score::{read_score, score_text};
 use super::zset::{Scored, ZsetEdit, ZsetView};
@@ -23,7 +24,7 @@ impl ZsetAsk<'_> {
     pub(in crate::resp) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
         match self {
             ZsetAsk::One(key, _) => {
-                MemberType::Zset.is_not_of(keys.find(key).expect("it was read"))
+                has_other(keys.find(key).expect("it was read"), MemberType::Zset)
             }
             ZsetAsk::Several(ask) => ask.is_of_other_type(keys),
         }

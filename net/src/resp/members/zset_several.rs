@@ -8,6 +8,7 @@ use crate::resp::reply::Replies;
 use crate::resp::transaction_keys::TransactionKeys;
 
 use super::head::{CORRUPT, Head, MemberType};
+use super::key_type::has_other;
 use super::score::read_score;
 use super::set_commands::set_of;
 use super::zset::{Scored, ZsetEdit, ZsetView};
@@ -23,10 +24,10 @@ const NAMED_BYTES_MAX: usize = 1 << 20;
 impl ZsetsAsk<'_> {
     /// Whether a key that it reads has a value of another type. ZMPOP reads one alone.
     pub(super) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
-        let is_other = |name| MemberType::Zset.is_not_of(state_of(keys, name));
+        let is_other = |name| has_other(state_of(keys, name), MemberType::Zset);
         match self {
             ZsetsAsk::Combine(ask) => {
-                let is_set = |name| !MemberType::Set.is_not_of(state_of(keys, name));
+                let is_set = |name| !has_other(state_of(keys, name), MemberType::Set);
                 ask.keys.all().any(|name| is_other(name) && !is_set(name))
             }
             ZsetsAsk::Pop(names, ..) => first_there(*names, keys).is_some_and(is_other),
