@@ -17,6 +17,7 @@ mod pausing;
 mod running;
 mod script_table;
 mod scripts;
+mod set_table;
 mod several;
 mod spread;
 mod table;

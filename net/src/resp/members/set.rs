@@ -280,7 +280,7 @@ impl<'a> SetEdit<'a> {
     }
 
     /// The same members as a set of integers, if Redis would make them one at the end.
-    pub(super) fn as_integers(self) -> Self {
+    pub(super) fn into_integers(self) -> Self {
         let mut members = self.members.iter().flatten();
         let is_one = self.count <= INTEGERS_MAX && members.all(|it| Decimal::read(it).is_some());
         match is_one {
@@ -467,7 +467,7 @@ mod tests {
         edit.remove(b"m");
         let listed = edit.encode().expect("three members");
         assert_eq!(shown(&listed), (SetForm::Listed, vec!["1", "3", "2"]));
-        let integers = edit.as_integers().encode().expect("three members");
+        let integers = edit.into_integers().encode().expect("three members");
         assert_eq!(shown(&integers), (SetForm::Integers, vec!["1", "2", "3"]));
     }
 

@@ -69,7 +69,7 @@ impl SetCombine<'_> {
             }
             CombineResult::Stored(to) => {
                 let found = match self.operation {
-                    Operation::Inter => found.as_integers(),
+                    Operation::Inter => found.into_integers(),
                     Operation::Union | Operation::Diff => found,
                 };
                 check_bytes(&found)?;
@@ -166,9 +166,9 @@ mod tests {
             let most = [3, 25, 200][round % 3];
             let models: Vec<Model> = (0..count)
                 .map(|_| {
-                    let is_of_integers = number(&mut random) % 2 == 0;
+                    let is_of_integers = number(&mut random).is_multiple_of(2);
                     let len = number(&mut random) % most;
-                    let member = |it: usize| match is_of_integers || it % 3 > 0 {
+                    let member = |it: usize| match is_of_integers || !it.is_multiple_of(3) {
                         true => it.to_string().into_bytes(),
                         false => vec![b'm'; it % 70],
                     };
@@ -191,7 +191,7 @@ mod tests {
             let is_in_all = |it: &&Vec<u8>| models.iter().all(|model| model.contains(*it));
             let inter_of: Model = all.iter().filter(is_in_all).cloned().collect();
             assert_eq!(shown(&inter(&views)), inter_of);
-            assert_eq!(shown(&inter(&views).as_integers()), inter_of);
+            assert_eq!(shown(&inter(&views).into_integers()), inter_of);
             let is_first = |it: &&Vec<u8>| !models[1..].iter().any(|model| model.contains(*it));
             let diff_of: Model = models[0].iter().filter(is_first).cloned().collect();
             assert_eq!(shown(&diff(&views, begun)), diff_of);

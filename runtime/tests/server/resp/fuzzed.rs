@@ -6,7 +6,9 @@
 mod chance;
 mod commands;
 mod differences;
+mod lists;
 mod programs;
+mod sets;
 
 use chance::Chance;
 use commands::Words;
@@ -132,11 +134,13 @@ impl Pair {
     fn compare_state(&mut self) {
         let mut keys = commands::all_keys();
         keys.extend(PROGRAM_KEYS.iter().map(|key| key.to_vec()));
-        keys.extend([programs::ZSET_KEY, programs::LIST_KEY].map(|key| key.as_bytes().to_vec()));
+        let of_one_type = [programs::LIST_KEY, programs::SET_KEY, programs::ZSET_KEY];
+        keys.extend(of_one_type.map(|key| key.as_bytes().to_vec()));
         for key in keys {
             let about = [&b"GET"[..], b"PEXPIRETIME", b"STRLEN", b"TYPE", b"HGETALL"];
             let about: Vec<Words> = about
                 .iter()
+                .chain(&[&b"SMEMBERS"[..]])
                 .map(|name| vec![name.to_vec(), key.clone()])
                 .chain([zset_of(&key), list_of(&key)])
                 .collect();

@@ -15,6 +15,7 @@ use super::hash_table::HASH_TABLE;
 use super::list_table::LIST_TABLE;
 use super::pausing::{PAUSE_TABLE, PAUSED};
 use super::script_table::SCRIPT_TABLE;
+use super::set_table::SET_TABLE;
 use super::table::TABLE;
 use super::tracking_table::{TRACKED, TRACKING_TABLE};
 use super::zset_table::ZSET_TABLE;
@@ -54,6 +55,9 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
     let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
     let lines = lines.chain(HASH_TABLE.lines());
     let lines = lines.chain(LIST_TABLE.lines());
+    // Redis 7.0 keeps no set in a list.
+    let of_sets = SET_TABLE.lines().filter(|_| *known == Known::All);
+    let lines = lines.chain(of_sets);
     let lines = lines.chain(ZSET_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
     let lines = lines.chain(PAUSE_TABLE.lines());

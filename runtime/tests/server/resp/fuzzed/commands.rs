@@ -1,6 +1,7 @@
 //! Commands by chance: strings, keys, expiry, and what stands between MULTI and EXEC.
 
 use super::chance::Chance;
+use super::{lists, sets};
 
 /// The words of a command.
 pub(crate) type Words = Vec<Vec<u8>>;
@@ -27,7 +28,7 @@ const KEYS: [&[u8]; 20] = [
     b"12",
     b"K1",
 ];
-const PATTERNS: [&[u8]; 16] = [
+pub(super) const PATTERNS: [&[u8]; 16] = [
     b"*", b"k*", b"?", b"??", b"[a-c]", b"[^a-c]*", b"\\*", b"*:{7}*", b"n[12]", b"", b"**a", b"[",
     b"[x", b"\\", b"[\\[]*", b"K?",
 ];
@@ -117,11 +118,11 @@ fn words(all: &[&[u8]]) -> Words {
     all.iter().map(|word| word.to_vec()).collect()
 }
 
-fn key(chance: &mut Chance) -> Vec<u8> {
+pub(super) fn key(chance: &mut Chance) -> Vec<u8> {
     chance.pick(&KEYS).to_vec()
 }
 
-fn number(chance: &mut Chance) -> Vec<u8> {
+pub(super) fn number(chance: &mut Chance) -> Vec<u8> {
     chance.pick(&NUMBERS).as_bytes().to_vec()
 }
 
@@ -142,7 +143,7 @@ fn value(chance: &mut Chance) -> Vec<u8> {
 }
 
 /// A position in a value.
-fn place(chance: &mut Chance) -> Vec<u8> {
+pub(super) fn place(chance: &mut Chance) -> Vec<u8> {
     match chance.below(8) {
         0 => number(chance),
         1 => b"-"
@@ -221,7 +222,7 @@ fn bitcount(chance: &mut Chance) -> Words {
     command
 }
 
-fn keys_of(chance: &mut Chance, name: &[u8]) -> Words {
+pub(super) fn keys_of(chance: &mut Chance, name: &[u8]) -> Words {
     let count = 1 + chance.below(4);
     let keys = (0..count).map(|_| key(chance));
     [vec![name.to_vec()], keys.collect()].concat()
@@ -313,7 +314,7 @@ fn of_hashes(chance: &mut Chance) -> Words {
 }
 
 /// A member of a sorted set: short, so that Redis keeps it in a list.
-fn member(chance: &mut Chance) -> Vec<u8> {
+pub(super) fn member(chance: &mut Chance) -> Vec<u8> {
     chance
         .pick(&["a", "b", "c", "d", "e", "", "12", "a member", "\0\r\n"])
         .into()
@@ -338,7 +339,7 @@ fn score(chance: &mut Chance) -> Vec<u8> {
     }
 }
 
-fn range_ends(chance: &mut Chance, name: &str) -> Words {
+pub(super) fn range_ends(chance: &mut Chance, name: &str) -> Words {
     let lex: [&[u8]; 10] = [
         b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[d", b"[", b"(", b"x",
     ];
@@ -541,88 +542,6 @@ fn counted_or_scanned(chance: &mut Chance) -> Words {
     }
 }
 
-/// A command of lists.
-fn of_lists(chance: &mut Chance) -> Words {
-    let name = |name: &str| name.as_bytes().to_vec();
-    let end = |chance: &mut Chance| -> Vec<u8> {
-        match chance.below(20) {
-            0 => chance.pick(&["left", "UP"]).into(),
-            _ => chance.pick(&["LEFT", "RIGHT"]).into(),
-        }
-    };
-    let count = |chance: &mut Chance| -> Vec<u8> {
-        let all = ["0", "1", "2", "-1", "9", "-2", "x"];
-        chance.pick(&all).into()
-    };
-    match chance.below(14) {
-        0..=3 => {
-            let all = ["RPUSH", "LPUSH", "RPUSH", "LPUSH", "RPUSHX", "LPUSHX"];
-            let mut command = vec![name(chance.pick(&all)), key(chance)];
-            for _ in 0..1 + chance.below(4) {
-                command.push(element(chance));
-            }
-            command
-        }
-        4 => {
-            let mut command = vec![name(chance.pick(&["LPOP", "RPOP"])), key(chance)];
-            if chance.once_in(2) {
-                command.push(count(chance));
-            }
-            command
-        }
-        5 => {
-            let ends = range_ends(chance, "RANK");
-            let command = chance.pick(&["LRANGE", "LRANGE", "LTRIM"]);
-            [vec![name(command), key(chance)], ends].concat()
-        }
-        6 => vec![name("LLEN"), key(chance)],
-        7 => vec![name("LINDEX"), key(chance), place(chance)],
-        8 => vec![name("LSET"), key(chance), count(chance), element(chance)],
-        9 => {
-            let side = chance.pick(&["BEFORE", "AFTER", "after", "BESIDE"]);
-            let pair = [element(chance), element(chance)];
-            [
-                vec![name("LINSERT"), key(chance), name(side)],
-                pair.to_vec(),
-            ]
-            .concat()
-        }
-        10 => vec![name("LREM"), key(chance), count(chance), element(chance)],
-        11 => {
-            let mut command = vec![name("LPOS"), key(chance), element(chance)];
-            while chance.once_in(2) {
-                command.push(name(chance.pick(&["RANK", "COUNT", "MAXLEN", "rank"])));
-                command.push(count(chance));
-            }
-            command
-        }
-        12 => match chance.once_in(3) {
-            true => vec![name("RPOPLPUSH"), key(chance), key(chance)],
-            false => {
-                let keys = [name("LMOVE"), key(chance), key(chance)];
-                [keys.to_vec(), vec![end(chance), end(chance)]].concat()
-            }
-        },
-        _ => {
-            let mut command = vec![name("LMPOP"), name("2"), key(chance), key(chance)];
-            command.push(end(chance));
-            if chance.once_in(2) {
-                command.extend([name("COUNT"), count(chance)]);
-            }
-            command
-        }
-    }
-}
-
-/// An element of a list: seldom one of more than half a listpack.
-fn element(chance: &mut Chance) -> Vec<u8> {
-    match chance.below(30) {
-        0 => vec![b'e'; [250, 260, 1000, 5000][chance.below(4)]],
-        1..=6 => number(chance),
-        _ => member(chance),
-    }
-}
-
 /// A command with keys, of those that may stand behind MULTI and in scripts.
 pub(crate) fn of_keys(chance: &mut Chance) -> Words {
     let key_alone: [&[u8]; 15] = [
@@ -642,9 +561,10 @@ pub(crate) fn of_keys(chance: &mut Chance) -> Words {
         b"GET",
         b"EXISTS",
     ];
-    match chance.below(52) {
+    match chance.below(60) {
         36..=43 => of_zsets(chance),
-        44..=51 => of_lists(chance),
+        44..=51 => lists::of_lists(chance),
+        52..=59 => sets::of_sets(chance),
         0..=4 => set(chance),
         5..=9 => vec![chance.pick(&key_alone).to_vec(), key(chance)],
         10 => vec![b"SETNX".to_vec(), key(chance), value(chance)],
@@ -710,6 +630,10 @@ pub(crate) fn of_keys(chance: &mut Chance) -> Words {
 /// A command that a user mistyped: a word more, fewer, twice or in other letters.
 fn mistyped(chance: &mut Chance, mut command: Words) -> Words {
     let at = chance.below(command.len());
+    // Other counts of what is picked by chance are no replies to compare.
+    if matches!(&command[0][..], b"SPOP" | b"SRANDMEMBER") {
+        return command;
+    }
     match chance.below(6) {
         0 if command.len() > 1 => drop(command.remove(at.max(1))),
         1 => command.push(value(chance)),

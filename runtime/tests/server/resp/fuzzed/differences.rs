@@ -52,6 +52,29 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
+        what: "the order of the members of a set in a table",
+        leaves_another_state: false,
+        is_it: |replies| {
+            let names: [&[u8]; 7] = [
+                b"SMEMBERS",
+                b"SUNION",
+                b"SINTER",
+                b"SDIFF",
+                b"SSCAN",
+                b"SPOP",
+                b"SRANDMEMBER",
+            ];
+            let lists = |command: &Words| {
+                let name = command[0].to_ascii_uppercase();
+                // A script of RESP3 has a set in a table of Lua.
+                names.contains(&&name[..]) || name.starts_with(b"EVAL") && has(replies.ours, b"~")
+            };
+            replies.ours != replies.theirs
+                && ran(replies).any(lists)
+                && lines(replies.ours) == lines(replies.theirs)
+        },
+    },
+    Difference {
         what: "an expiry is at most 2^48 - 1 milliseconds",
         leaves_another_state: true,
         is_it: |replies| {

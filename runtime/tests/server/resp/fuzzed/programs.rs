@@ -3,6 +3,8 @@
 
 use super::chance::Chance;
 
+/// A key of sets alone, in the same slot.
+pub(crate) const SET_KEY: &str = "{s}t";
 /// A key of sorted sets alone, in the slot of the keys of programs.
 pub(crate) const ZSET_KEY: &str = "{s}z";
 /// The same of lists.
@@ -376,6 +378,7 @@ impl Writer<'_> {
             9 if self.chance.once_in(3) => {
                 format!("redis.call('ZRANGE', '{ZSET_KEY}', 0, -1, 'WITHSCORES')")
             }
+            9 if self.chance.once_in(3) => format!("redis.call('SMEMBERS', '{SET_KEY}')"),
             9 => format!("redis.call('GET', {})", self.key()),
             10 => format!("redis.pcall('INCR', {})", self.key()),
             11 => format!(
@@ -462,6 +465,20 @@ impl Writer<'_> {
         }
     }
 
+    /// The words of a call about a set, whose key is not declared.
+    fn of_set(&mut self) -> String {
+        let member = self
+            .chance
+            .pick(&["'a'", "'b'", "ARGV[1]", "7", "-3", "12"]);
+        match self.chance.below(6) {
+            0 | 1 => format!("'SADD', '{SET_KEY}', {member}"),
+            2 => format!("'SADD', '{SET_KEY}', {}", self.of(Kind::Number, 0)),
+            3 => format!("'SREM', '{SET_KEY}', {member}"),
+            4 => format!("'SISMEMBER', '{SET_KEY}', {member}"),
+            _ => format!("'ZUNIONSTORE', '{ZSET_KEY}', 2, '{ZSET_KEY}', '{SET_KEY}'"),
+        }
+    }
+
     /// A call that changes something.
     fn change(&mut self) -> String {
         let call = if self.chance.once_in(4) {
@@ -470,9 +487,10 @@ impl Writer<'_> {
             "redis.call"
         };
         let key = self.key();
-        let words = match self.chance.below(18) {
+        let words = match self.chance.below(20) {
             13..=15 => self.of_zset(),
             16..=17 => self.of_list(),
+            18..=19 => self.of_set(),
             0 | 1 => format!("'SET', {key}, {}", self.of(Kind::Text, 2)),
             2 => format!("'SET', {key}, {}", self.of(Kind::Number, 1)),
             3 => format!("'INCR', {key}"),

@@ -1,0 +1,548 @@
+//! Sets as both servers answer them, and keys of other types under their commands.
+
+/// Commands, one a line, as in the table of all others. A union that is shown has at most seven
+/// members, up to which a table of Valkey keeps them in order.
+pub const SET_TABLE: &str = r#"
+# sets
+SADD s a
+SADD s a b c
+SADD s c c d
+SADD s ""
+SADD s
+SADD
+SMEMBERS s
+SMEMBERS none
+SMEMBERS
+SMEMBERS s x
+SCARD s
+SCARD none
+SCARD
+SISMEMBER s a
+SISMEMBER s none
+SISMEMBER s ""
+SISMEMBER none a
+SISMEMBER s
+SISMEMBER s a b
+SMISMEMBER s a none b ""
+SMISMEMBER none a b
+SMISMEMBER s a a b c d e f g h i
+SMISMEMBER s
+SREM s none
+SREM s a none a
+SREM s "" b
+SREM none a
+SREM s
+SMEMBERS s
+TYPE s
+OBJECT ENCODING s
+OBJECT REFCOUNT s
+EXISTS s none
+# integers
+SADD i 5 3 -7 0 100
+SMEMBERS i
+OBJECT ENCODING i
+SADD i 3 4
+SADD i 9223372036854775807 -9223372036854775808
+SMEMBERS i
+SISMEMBER i 3
+SISMEMBER i 03
+SISMEMBER i +3
+SISMEMBER i " 3"
+SREM i 03 3 -0
+OBJECT ENCODING i
+SADD i 9223372036854775808
+OBJECT ENCODING i
+SMEMBERS i
+SADD i 1
+SREM i 9223372036854775808
+OBJECT ENCODING i
+SMEMBERS i
+SADD lead 03
+OBJECT ENCODING lead
+SADD minus -0
+OBJECT ENCODING minus
+SADD mixed x 3 1 2
+OBJECT ENCODING mixed
+SMEMBERS mixed
+SADD ahead 3 1 x 2
+OBJECT ENCODING ahead
+SMEMBERS ahead
+SSCAN ahead 0
+SRANDMEMBER ahead 9
+SUNION ahead
+SPOP ahead 9
+EXISTS ahead
+# taken away
+SADD one m
+SPOP one
+EXISTS one
+SPOP one
+SPOP none
+SPOP none 3
+SPOP none 0
+SADD one m n
+SPOP one 0
+SPOP one -1
+SPOP one x
+SPOP one 1 2
+SPOP one 9223372036854775808
+SPOP one 9223372036854775807
+SPOP one 1
+SADD one m
+SRANDMEMBER one
+SRANDMEMBER one 1
+SRANDMEMBER one 5
+SRANDMEMBER one -3
+SRANDMEMBER one 0
+SRANDMEMBER one x
+SRANDMEMBER one 1 2
+SRANDMEMBER one 1 x
+SRANDMEMBER one -9223372036854775808
+SRANDMEMBER one -9223372036854775809
+SRANDMEMBER one 9223372036854775807
+SRANDMEMBER none
+SRANDMEMBER none 5
+SRANDMEMBER none -5
+SRANDMEMBER none x
+SRANDMEMBER
+SREM one m
+EXISTS one
+SADD five a b c 1 2
+SRANDMEMBER five 5
+SRANDMEMBER five 9
+SPOP five 9
+SADD fivei 5 4 3 2 1
+SRANDMEMBER fivei 9
+SPOP fivei 5
+# a member that moves
+SADD m1 a b 7
+SADD m2 c
+SMOVE m1 m2 a
+SMOVE m1 m2 a
+SMOVE m1 m2 none
+SMOVE m1 m1 b
+SMOVE m1 m1 none
+SMOVE none m1 a
+SMOVE m1 m3 7
+OBJECT ENCODING m3
+SMOVE m1 m3 b
+SMEMBERS m3
+EXISTS m1
+SADD m1 c
+SMOVE m1 m2 c
+SMEMBERS m2
+EXISTS m1
+SMOVE m2 m3
+SMOVE m2 m3 a b
+SADD m4 12345678901234567890123456789012345678901234567890123456789012345
+SMOVE m4 m5 12345678901234567890123456789012345678901234567890123456789012345
+OBJECT ENCODING m5
+# pages
+SADD page a b ab 12
+SSCAN page 0
+SSCAN page 0 MATCH a*
+SSCAN page 0 MATCH *
+SSCAN page 0 COUNT 1
+SSCAN page 0 COUNT 100 MATCH *b
+SSCAN page 0 MATCH none
+SSCAN page 5
+SSCAN page x
+SSCAN page ""
+SSCAN page -1
+SSCAN page -0
+SSCAN page " 1"
+SSCAN page " -1"
+SSCAN page "1 "
+SSCAN page +1
+SSCAN page + 
+SSCAN page "0\x00x"
+SSCAN page "\x0b0"
+SSCAN page 18446744073709551615
+SSCAN page 18446744073709551616
+SSCAN page 0 COUNT 0
+SSCAN page 0 COUNT x
+SSCAN page 0 COUNT
+SSCAN page 0 MATCH
+SSCAN page 0 BOGUS
+SSCAN page 0 NOVALUES
+SSCAN page 0 NOSCORES
+SSCAN none 0
+SSCAN none 0 BOGUS
+SSCAN none x
+SSCAN page
+HSET hpage f v
+HSCAN hpage 0 NOSCORES
+HSCAN hpage -0
+HSCAN hpage " 1"
+ZADD zpage 1 a
+ZSCAN zpage -0
+ZSCAN zpage +1
+ZSCAN zpage ""
+# several keys
+SADD u1 a b c 1
+SADD u2 b c d
+SADD u3 c 3 1
+SADD n1 5 3 1
+SADD n2 1 2 3
+SUNION u1
+SUNION u1 u2
+SUNION u2 u1
+SUNION u3 n1
+SUNION n1 n2
+SUNION n1 u1 n2
+SUNION u1 none
+SUNION none
+SUNION
+SINTER u1
+SINTER u1 u2
+SINTER u2 u1
+SINTER u2 u1 u3
+SINTER u1 u1
+SINTER n1 n2
+SINTER n1 u1
+SINTER u1 n1
+SINTER u3 n1
+SINTER u1 none
+SINTER none u1
+SINTER
+SDIFF u1
+SDIFF u1 u2
+SDIFF u2 u1
+SDIFF u1 u2 u3
+SDIFF u1 u1
+SDIFF u1 none
+SDIFF none u1
+SDIFF n1 n2
+SDIFF u3 n1
+SDIFF
+SINTERCARD 2 u1 u2
+SINTERCARD 2 u1 u2 LIMIT 1
+SINTERCARD 2 u1 u2 LIMIT 0
+SINTERCARD 2 u1 u2 limit 9
+SINTERCARD 2 u1 u2 LIMIT 1 LIMIT 2
+SINTERCARD 2 u1 u2 LIMIT -1
+SINTERCARD 2 u1 u2 LIMIT x
+SINTERCARD 2 u1 u2 LIMIT
+SINTERCARD 2 u1 u2 BOGUS 1
+SINTERCARD 2 u1 u2 u3
+SINTERCARD 0 u1
+SINTERCARD -1 u1
+SINTERCARD x u1
+SINTERCARD 3 u1 u2
+SINTERCARD 9223372036854775807 u1
+SINTERCARD 2 u1 none
+SINTERCARD 1 none
+SINTERCARD 1
+SUNIONSTORE d u1 u2
+SMEMBERS d
+OBJECT ENCODING d
+SUNIONSTORE d n1 n2
+SMEMBERS d
+OBJECT ENCODING d
+SUNIONSTORE d u3 n2
+SMEMBERS d
+SINTERSTORE d u1 u2
+SMEMBERS d
+SINTERSTORE d u1 n1
+SMEMBERS d
+OBJECT ENCODING d
+SINTERSTORE d n1 u1
+OBJECT ENCODING d
+SINTERSTORE d u3 u3
+SMEMBERS d
+SDIFFSTORE d u1 u2
+SMEMBERS d
+OBJECT ENCODING d
+SDIFFSTORE d u3 u1
+SMEMBERS d
+OBJECT ENCODING d
+SDIFFSTORE d u1 u1
+EXISTS d
+SINTERSTORE d u1 none
+EXISTS d
+SUNIONSTORE d none
+SUNIONSTORE d
+SINTERSTORE d
+SDIFFSTORE d
+SUNIONSTORE u1 u1 u2
+SMEMBERS u1
+SINTERSTORE u1 u1 u2
+SMEMBERS u1
+SDIFFSTORE u1 u1 u2
+EXISTS u1
+SUNIONSTORE d u2
+EXPIRE d 1000
+SUNIONSTORE d u2
+TTL d
+EXPIRE d 1000
+SADD d later
+TTL d
+SADD drained x 3 1
+SREM drained x
+SUNIONSTORE d drained
+OBJECT ENCODING d
+SINTERSTORE d drained
+OBJECT ENCODING d
+SMEMBERS d
+SDIFFSTORE d drained none
+OBJECT ENCODING d
+SADD w m 2 1
+SREM w m
+SUNION w
+SUNION w n1
+SDIFF w
+SDIFF w none
+SPOP w 9
+# sorted sets and sets
+SADD za a b c
+SADD zi 3 1 2
+ZADD zz 2 b 5 d 0 a 0.5 1
+ZUNION 2 za zz
+ZUNION 2 za zz WITHSCORES
+ZUNION 2 za zi WITHSCORES
+ZUNION 1 za WITHSCORES
+ZUNION 2 za za WITHSCORES
+ZUNION 2 za zz WEIGHTS 2 3 WITHSCORES
+ZUNION 2 za zz WEIGHTS inf 0 WITHSCORES
+ZUNION 2 za zz AGGREGATE MIN WITHSCORES
+ZUNION 3 za zz none AGGREGATE MAX WITHSCORES
+ZINTER 2 za zz WITHSCORES
+ZINTER 2 zz za WITHSCORES
+ZINTER 2 zi zz WEIGHTS 10 1 WITHSCORES
+ZINTER 2 za none
+ZINTER 2 za zi
+ZDIFF 2 za zz
+ZDIFF 2 za zz WITHSCORES
+ZDIFF 2 zz za WITHSCORES
+ZDIFF 1 zi WITHSCORES
+ZDIFF 2 zi za
+ZINTERCARD 2 za zz
+ZINTERCARD 2 zi zi LIMIT 2
+ZUNIONSTORE zd 2 za zz
+ZRANGE zd 0 -1 WITHSCORES
+TYPE zd
+ZINTERSTORE zd 2 za zz WEIGHTS 1 -1
+ZRANGE zd 0 -1 WITHSCORES
+ZDIFFSTORE zd 2 za zz
+ZRANGE zd 0 -1 WITHSCORES
+ZUNIONSTORE za 1 za
+TYPE za
+ZUNION 1 hpage
+ZUNION 2 zi hpage
+ZRANGESTORE zd zi 0 -1
+ZMPOP 1 zi MIN
+# the wrong type
+SET str v
+HSET hash f v
+ZADD zset 1 a
+SADD str a
+SADD hash a
+SADD zset a
+SREM str a
+SMEMBERS str
+SMEMBERS zset
+SCARD hash
+SISMEMBER str a
+SMISMEMBER str a
+SPOP str
+SPOP str 0
+SPOP str -1
+SPOP str 1
+SRANDMEMBER str
+SRANDMEMBER str 0
+SRANDMEMBER str x
+SMOVE str u2 a
+SMOVE u2 str b
+SMOVE u2 str none
+SMOVE none str a
+SMOVE str none a
+SMOVE str str a
+SSCAN str 0
+SSCAN str 0 BOGUS
+SSCAN str x
+SINTER str
+SINTER u2 str
+SINTER none str
+SUNION u2 hash
+SDIFF u2 zset
+SDIFF none str
+SINTERCARD 1 str
+SINTERCARD 1 str LIMIT -1
+SINTERCARD 2 none str
+SUNIONSTORE d u2 str
+SINTERSTORE d none zset
+SDIFFSTORE d u2 hash
+SUNIONSTORE str u2
+TYPE str
+SINTERSTORE hash none
+EXISTS hash
+SDIFFSTORE zset u2
+SMEMBERS zset
+GET u2
+GETDEL u2
+GETEX u2
+GETSET u2 v
+SET u2 v GET
+STRLEN u2
+APPEND u2 x
+SETRANGE u2 0 x
+INCR u2
+SETBIT u2 0 1
+BITCOUNT u2
+HGET u2 f
+HSET u2 f v
+ZADD u2 1 a
+ZSCORE u2 b
+ZCARD u2
+MGET u2 none
+# other names, expiry and an end
+SETNX u2 v
+EXPIRE u2 1000
+TTL u2
+SADD u2 again
+SREM u2 again
+SMOVE u2 other b
+TTL u2
+TTL other
+PERSIST u2
+EXPIREAT u2 9999999999
+COPY u2 ucopy
+SMEMBERS ucopy
+EXPIRETIME ucopy
+COPY u2 ucopy
+COPY u2 ucopy REPLACE
+RENAME u2 uother
+EXISTS u2
+SCARD uother
+RENAMENX uother ucopy
+SET ucopy plain
+GET ucopy
+SADD del a
+DEL del
+SADD past a
+PEXPIREAT past 1
+SMEMBERS past
+SCAN 0 COUNT 1000 TYPE set MATCH uother*
+SCAN 0 COUNT 1000 TYPE SET MATCH uother*
+SCAN 0 COUNT 1000 TYPE zset MATCH uother*
+# encodings
+SADD enc 1234567890123456789012345678901234567890123456789012345678901234
+OBJECT ENCODING enc
+SADD enc 12345678901234567890123456789012345678901234567890123456789012345
+OBJECT ENCODING enc
+SREM enc 12345678901234567890123456789012345678901234567890123456789012345
+OBJECT ENCODING enc
+COPY enc enc2
+OBJECT ENCODING enc2
+SUNIONSTORE enc3 enc
+OBJECT ENCODING enc3
+SADD enc4 1 12345678901234567890123456789012345678901234567890123456789012345
+OBJECT ENCODING enc4
+EVAL "local t={} for n=1,130 do t[n]=n end return redis.call('SADD',KEYS[1],unpack(t))" 1 enci
+OBJECT ENCODING enci
+SADD enci m
+OBJECT ENCODING enci
+EVAL "local t={} for n=1,127 do t[n]=n end return redis.call('SADD',KEYS[1],unpack(t))" 1 encj
+SADD encj m
+OBJECT ENCODING encj
+SADD encj n
+OBJECT ENCODING encj
+EVAL "local t={} for n=1,128 do t[n]='m'..n end return redis.call('SADD',KEYS[1],unpack(t))" 1 encl
+OBJECT ENCODING encl
+SADD encl 1
+OBJECT ENCODING encl
+EVAL "local t={} for n=1,129 do t[n]='m'..n end return redis.call('SADD',KEYS[1],unpack(t))" 1 encm
+OBJECT ENCODING encm
+EVAL "local t={} for n=1,129 do t[n]='x' end return redis.call('SADD',KEYS[1],unpack(t))" 1 enct
+OBJECT ENCODING enct
+EVAL "local t={} for n=1,512 do t[n]=n end return redis.call('SADD',KEYS[1],unpack(t))" 1 encb
+OBJECT ENCODING encb
+SCARD encb
+SADD encb 5
+OBJECT ENCODING encb
+SADD encb 0
+OBJECT ENCODING encb
+SUNIONSTORE encd encb
+OBJECT ENCODING encd
+SINTERSTORE encd encb
+OBJECT ENCODING encd
+SREM encb 0
+SINTERSTORE encd encb
+OBJECT ENCODING encd
+SMEMBERS encd
+EVAL "local t={} for n=1,514 do t[n]=n end return redis.call('SADD',KEYS[1],unpack(t))" 1 encp
+EVAL "return #redis.call('SPOP', KEYS[1], 500)" 1 encp
+SCARD encp
+OBJECT ENCODING encp
+EVAL "local t={} for n=1,200 do t[n]=n end return redis.call('SADD',KEYS[1],unpack(t))" 1 encq
+EVAL "return #redis.call('SPOP', KEYS[1], 190)" 1 encq
+OBJECT ENCODING encq
+# transactions and scripts of sets
+MULTI
+SADD t a b 1
+SMOVE t t2 a
+SMEMBERS t
+GET t
+SADD str9 f
+SUNIONSTORE t3 t t2
+SMEMBERS t3
+SPOP t2
+SPOP t2
+EXISTS t2
+SADD t
+EXEC
+MULTI
+SADD t a
+SPOP t x
+SINTERCARD 0 t
+SRANDMEMBER t 1 2
+SMEMBERS t
+EXEC
+EVAL "return redis.call('SADD', KEYS[1], 'a', ARGV[1], ARGV[2])" 1 st 2 1
+EVAL "return redis.call('SMEMBERS', KEYS[1])" 1 st
+EVAL "return redis.call('SISMEMBER', KEYS[1], 'a')" 1 st
+EVAL "return redis.call('SREM', KEYS[1], 'a', 'a')" 1 st
+EVAL "return redis.call('SUNIONSTORE', KEYS[2], KEYS[1])" 2 st st2
+EVAL "return redis.call('SPOP', KEYS[1], 9)" 1 st2
+EVAL "return redis.pcall('GET', KEYS[1])" 1 st
+EVAL "return redis.pcall('SPOP', KEYS[1], 'x')" 1 st
+EVAL_RO "return redis.call('SDIFF', KEYS[1], KEYS[2])" 2 st none
+EVAL_RO "return redis.pcall('SADD', KEYS[1], 'v')" 1 st
+EVAL "redis.setresp(3) return redis.call('SMEMBERS', KEYS[1])['set']['1']" 1 st
+EVAL "redis.setresp(3) return redis.call('SRANDMEMBER', KEYS[1], 1)[1] ~= nil" 1 st
+EVAL "redis.setresp(3) return redis.call('SISMEMBER', KEYS[1], '1')" 1 st
+WATCH st
+SADD st changed
+MULTI
+SCARD st
+EXEC
+WATCH st
+SADD st changed
+MULTI
+SCARD st
+EXEC
+WATCH st
+SREM st none
+MULTI
+SCARD st
+EXEC
+COMMAND INFO sadd scard sdiff sdiffstore sinter sintercard sinterstore sismember
+COMMAND INFO smembers smismember smove spop srandmember srem sscan sunion sunionstore
+COMMAND GETKEYS SADD k a
+COMMAND GETKEYS SMOVE a b c
+COMMAND GETKEYS SUNION a b c
+COMMAND GETKEYS SUNIONSTORE d a b
+COMMAND GETKEYS SINTERCARD 2 a b
+COMMAND GETKEYS SINTERCARD 5 a b
+COMMAND GETKEYS SINTERCARD x a
+COMMAND GETKEYSANDFLAGS SINTERCARD 2 a b LIMIT 1
+COMMAND GETKEYSANDFLAGS SMOVE a b c
+COMMAND GETKEYSANDFLAGS SDIFFSTORE d a b
+COMMAND GETKEYSANDFLAGS SADD k a
+COMMAND GETKEYSANDFLAGS SREM k a
+COMMAND GETKEYSANDFLAGS SPOP k
+COMMAND GETKEYSANDFLAGS SMEMBERS k
+COMMAND GETKEYSANDFLAGS SISMEMBER k a
+COMMAND GETKEYSANDFLAGS SCARD k
+FLUSHALL
+"#;
