@@ -26,7 +26,10 @@ export class Call {
   #resolve;
   #reject;
 
-  /** `ask`: opcode, item, slot, level, isRead, mayRepeat, token, decode, types, write. */
+  /**
+   * `ask`: opcode, item, slot, level, isRead, mayRepeat, token, decode, takesMissing,
+   * types, write.
+   */
   constructor(ask, { deadline, signal, onSettled }) {
     this.opcode = ask.opcode;
     this.item = ask.item;
@@ -36,6 +39,8 @@ export class Call {
     this.mayRepeat = ask.mayRepeat;
     this.token = ask.token ?? null;
     this.decode = ask.decode;
+    /** NOT_FOUND is an answer that `decode` takes. */
+    this.takesMissing = ask.takesMissing === true;
     /** Of each instruction the type of its number. */
     this.types = ask.types;
     this.write = ask.write;

@@ -170,11 +170,13 @@ export class Client {
   run(program, keys, values = {}, options = NO_OPTIONS) {
     return this.#asked('run', options, async () => {
       this.#needs(FEATURES.RUN, 'RUN');
+      const endsAt = performance.now() + (options.deadline ?? this.#options.deadline);
       const found = program instanceof Program ? program : await this.#program(program, options);
+      const left = { ...options, deadline: Math.max(1, endsAt - performance.now()) };
       const encoded = found.encode(keys, values);
       const ask = { key: encoded.keys[0], ...encoded };
       try {
-        return await this.#write(OPERATIONS.RUN, ask, true, options, {
+        return await this.#write(OPERATIONS.RUN, ask, true, left, {
           decode: (reply) => ({ ...changed(reply, []), numbers: found.decode(reply.value) }),
         });
       } catch (error) {
@@ -344,12 +346,13 @@ export class Client {
       token = newTokenBytes(this.#router.time.now());
     }
     const encode = ENCODERS.get(operation) ?? ((parts) => encodePlain(operation, parts));
-    const mayRepeat = token !== undefined || !needsToken;
+    // UPDATE_IF and APPLY of guards alone change nothing.
+    const isRead = !needsToken && operation !== OPERATIONS.SET && operation !== OPERATIONS.DEL;
     const asked = {
       item: encode({ ...ask, token }),
       slot: slotOf(ask.key),
-      isRead: !needsToken && operation !== OPERATIONS.SET && operation !== OPERATIONS.DEL,
-      mayRepeat,
+      isRead,
+      mayRepeat: token !== undefined || isRead,
       token: token === undefined ? null : tokenText(token),
       level: levelCode(options.level ?? this.#options.level),
       ...reading,

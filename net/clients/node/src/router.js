@@ -73,7 +73,6 @@ export class Router {
         this.#pendingBytes -= bytes;
       },
     });
-    call.takesMissing = ask.takesMissing === true;
     this.#pending.add(call);
     this.#pendingBytes += bytes;
     return call;
@@ -147,9 +146,8 @@ export class Router {
   /** An answer came. */
   answered(call, reply, retryAfterMs) {
     const { status } = reply;
-    const isMissing = status === 'NOT_FOUND' && call.takesMissing;
-    if (status === 'OK' || isMissing) {
-      this.#succeed(call, reply, isMissing);
+    if (status === 'OK' || (status === 'NOT_FOUND' && call.takesMissing)) {
+      this.#succeed(call, reply);
     } else if (status === 'MOVED' || status === 'NOT_PRIMARY') {
       this.#moved(call, reply);
     } else if (OUTCOME_UNKNOWN.has(status)) {
@@ -161,12 +159,7 @@ export class Router {
     }
   }
 
-  #succeed(call, reply, isMissing) {
-    if (isMissing && call.isUncertain && call.token === null) {
-      // The key is gone. Whether it was there before the first try is not known.
-      call.failUnknown('an earlier try may have deleted the key', { status: reply.status });
-      return;
-    }
+  #succeed(call, reply) {
     try {
       call.succeed(call.decode(reply));
     } catch (error) {
