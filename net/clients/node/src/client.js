@@ -17,6 +17,7 @@ import { slotOf } from './wire/slot.js';
 import { levelCode } from './wire/status.js';
 import { newTokenBytes, tokenBytes, tokenText } from './wire/token.js';
 
+const BY_CONNECT = Symbol('connect');
 const NOTHING = Buffer.alloc(0);
 const NO_OPTIONS = Object.freeze({});
 const SCHEMA_ASKED = Buffer.from([1, 0, 0, 0, 0, 0, 0, 0]);
@@ -49,7 +50,9 @@ export class Client {
   #router;
   #schema = null;
 
-  constructor(addresses, options) {
+  /** For `connect` alone: what HELLO tells must be known before anything is asked. */
+  constructor(made, addresses, options) {
+    if (made !== BY_CONNECT) throw new TypeError('connect(...) makes a client');
     this.#options = clientOptions(options);
     const list = typeof addresses === 'string' ? addresses.split(',') : [...addresses];
     this.#router = new Router(list.map((address) => address.trim()), this.#options);
@@ -57,7 +60,7 @@ export class Client {
 
   /** A client that has reached one of the addresses. */
   static async connect(addresses, options) {
-    const client = new Client(addresses, options);
+    const client = new Client(BY_CONNECT, addresses, options);
     try {
       await client.#router.open();
     } catch (error) {

@@ -22,30 +22,38 @@ export const noServer = SERVER ? false : 'PENSTOCK_SERVER names no program';
 /** Whether Python, which the proxy needs, is there. */
 export const hasPython = spawnSync('python3', ['--version']).status === 0;
 
-/** A server on free ports with a data directory of its own. */
-export async function startServer(...more) {
-  const folder = mkdtempSync(join(tmpdir(), 'penstock-node-'));
+/** A folder that is removed with `rmSync` by whoever asked for it. */
+export const newFolder = () => mkdtempSync(join(tmpdir(), 'penstock-node-'));
+
+/**
+ * A server on free ports, with a data directory of its own, or again on `listen` with that of
+ * `folder`. `more` are words of its command.
+ */
+export async function startServer({ more = [], folder = newFolder(), listen } = {}) {
   const env = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !name.startsWith('PENSTOCK_')),
   );
   const child = spawn(SERVER, [
-    'serve', '--data', join(folder, 'data'), '--listen', '127.0.0.1:0', '--shards', '2',
+    'serve', '--data', join(folder, 'data'), '--listen', listen ?? '127.0.0.1:0', '--shards', '2',
     '--shard-ports', '0', '--cache-bytes', '64MiB', '--segment-bytes', '16MiB',
-    '--schema', PROGRAMS, ...more,
+    '--schema', PROGRAMS, '--admin-listen', 'off', ...more,
   ], { stdio: ['ignore', 'pipe', 'pipe'], env });
   let said = '';
   child.stdout.on('data', (chunk) => { said += chunk; });
   child.stderr.on('data', (chunk) => { said += chunk; });
   const ended = new Promise((resolve) => { child.once('exit', resolve); });
-  const stop = async () => {
+  const kill = async () => {
     child.kill('SIGKILL');
     await ended;
+  };
+  const stop = async () => {
+    await kill();
     rmSync(folder, { recursive: true, force: true });
   };
   const begin = performance.now();
   for (;;) {
     const address = /^listening *(\S+:\d+)/m.exec(said)?.[1];
-    if (address && /^ready$/m.test(said)) return { address, folder, stop, child, ended };
+    if (address && /^ready$/m.test(said)) return { address, folder, stop, kill };
     if (child.exitCode !== null || performance.now() - begin > START_MS) {
       await stop();
       throw new Error(`the server did not come up: ${said}`);
