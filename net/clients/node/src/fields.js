@@ -1,6 +1,6 @@
 // Numbers in values, and the guards and effects about them that UPDATE_IF and APPLY take.
 
-import { readI64, readU64, whole, writeBits, writeU64 } from './wire/numbers.js';
+import { readI64, readU64, whole, writeBits, writeU64, zeros } from './wire/numbers.js';
 
 const PLAIN = ['u8', 'u16', 'u32', 'u64', 'i8', 'i16', 'i32', 'i64'];
 const BIG_ENDIAN = 0x10;
@@ -173,7 +173,7 @@ for (const [name, operation] of Object.entries({ ...GUARDS, ...EFFECTS })) {
 
 /** The bytes of instructions that stand alone, without data, as those of UPDATE_IF. */
 export function encodeInstructions(instructions) {
-  const bytes = Buffer.alloc(16 * instructions.length);
+  const bytes = zeros(16 * instructions.length);
   instructions.forEach((instruction, number) => {
     if (!(instruction instanceof Instruction)) {
       throw new TypeError(`instruction ${number} is no Instruction: a Field makes them`);

@@ -13,6 +13,9 @@ export function narrow(big) {
   return Number.isSafeInteger(number) ? number : big;
 }
 
+/** Zeros. Short ones come from the pool of Buffer, which is much cheaper than `Buffer.alloc`. */
+export const zeros = (length) => Buffer.allocUnsafe(length).fill(0);
+
 export function readU64(bytes, at) {
   const high = bytes.readUInt32LE(at + 4);
   const low = bytes.readUInt32LE(at);

@@ -1,6 +1,6 @@
 // Items of requests, as bytes.
 
-import { padded, writeU64 } from './numbers.js';
+import { padded, writeU64, zeros } from './numbers.js';
 
 export const OPERATIONS = Object.freeze({
   GET: 1, SET: 2, DEL: 3, UPDATE_IF: 4, SCAN: 5, APPLY: 10, RUN: 11,
@@ -25,7 +25,7 @@ export function encodePlain(operation, ask) {
   const block = 16 + (version ? 16 : 0) + (expiryMs === undefined ? 0 : 8) +
     instructions.length + extension;
   const behindKeys = block + padded(key.length) + padded(second.length);
-  const item = Buffer.alloc(behindKeys + padded(value.length));
+  const item = zeros(behindKeys + padded(value.length));
   item.writeUInt16LE(block, 0);
   item[2] = operation;
   item[3] = flags;
@@ -66,7 +66,7 @@ export function encodeApply({ keys, instructions, data, token }) {
   const extension = token === undefined ? 0 : TOKEN_AREA_BYTES;
   const block = 32 + instructions.length + extension;
   const more = keys.slice(LENGTHS_AT_ONCE);
-  const item = Buffer.alloc(
+  const item = zeros(
     block + bytesOf(keys) + padded(2 * more.length) + padded(data.length),
   );
   writeHead(item, OPERATIONS.APPLY, block, keys, extension);
@@ -85,7 +85,7 @@ export function encodeApply({ keys, instructions, data, token }) {
 export function encodeRun({ id, keys, values, argumentCount, token }) {
   const extension = token === undefined ? 0 : TOKEN_AREA_BYTES;
   const block = 40 + extension;
-  const item = Buffer.alloc(block + bytesOf(keys) + values.length);
+  const item = zeros(block + bytesOf(keys) + values.length);
   writeHead(item, OPERATIONS.RUN, block, keys, extension);
   item[5] = argumentCount;
   item.writeUInt32LE(values.length, 12);
@@ -119,7 +119,7 @@ function writeKeys(item, begin, keys) {
 
 /** SCAN of one page. */
 export function encodeScan({ prefix, cursor, keysMax, bytesMax, withValues }) {
-  const item = Buffer.alloc(32 + padded(prefix.length));
+  const item = zeros(32 + padded(prefix.length));
   item.writeUInt16LE(32, 0);
   item[2] = OPERATIONS.SCAN;
   item[3] = withValues ? 1 : 0;
