@@ -19,6 +19,8 @@ const BATCH_HEAD_BYTES = 40;
 const ENTRY_BYTES = 8;
 const EXPORTER = 'EXPORTER-Channel-Binding';
 const BINDING_BYTES = 32;
+/** Codes of errors by which Node says that a handshake or a certificate is wrong. */
+const OF_TLS = /^(ERR_TLS|ERR_SSL|EPROTO|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO)/;
 /** Calls whose deadlines are as near as this share a frame, which has the earliest one. */
 const NEAR_MS = 20;
 
@@ -152,8 +154,10 @@ export class Connection {
       socket.setNoDelay(true);
       socket.on(tls ? 'secureConnect' : 'connect', resolve);
       socket.on('error', (error) => {
-        reject(error);
-        this.close(asError(error));
+        const isOfTls = tls && !this.hello && OF_TLS.test(error.code);
+        const told = isOfTls ? new Unfit(`TLS: ${error.message}`, { cause: error }) : error;
+        reject(told);
+        this.close(asError(told));
       });
       socket.on('end', () => this.close(new NotSent('the server ended the connection')));
       socket.on('close', () => this.close(new NotSent('the connection ended')));

@@ -1,6 +1,6 @@
 // The programs that the tests run: a server, and the proxy of net/clients.
 
-import { spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -30,13 +30,30 @@ export const newFolder = () => mkdtempSync(join(tmpdir(), 'penstock-node-'));
  * `folder`. `more` are words of its command.
  */
 export async function startServer({ more = [], folder = newFolder(), listen } = {}) {
+  const server = await launch([
+    '--data', join(folder, 'data'), '--listen', listen ?? '127.0.0.1:0', '--shards', '2',
+    '--shard-ports', '0', '--schema', PROGRAMS, ...more,
+  ]);
+  const stop = async () => {
+    await server.kill();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  return { ...server, folder, stop };
+}
+
+/** Runs the program, and gives what it prints. */
+export const run = (...words) => execFileSync(SERVER, words, {
+  env: { PATH: process.env.PATH }, stdio: ['ignore', 'pipe', 'ignore'],
+}).toString().trim();
+
+/** A server by the words of its command, when it is ready; `isUp` says by what it has printed. */
+export async function launch(words, isUp = (said) => /^ready$/m.test(said)) {
   const env = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !name.startsWith('PENSTOCK_')),
   );
   const child = spawn(SERVER, [
-    'serve', '--data', join(folder, 'data'), '--listen', listen ?? '127.0.0.1:0', '--shards', '2',
-    '--shard-ports', '0', '--cache-bytes', '64MiB', '--segment-bytes', '16MiB',
-    '--schema', PROGRAMS, '--admin-listen', 'off', ...more,
+    'serve', '--cache-bytes', '64MiB', '--segment-bytes', '16MiB', '--admin-listen', 'off',
+    ...words,
   ], { stdio: ['ignore', 'pipe', 'pipe'], env });
   let said = '';
   child.stdout.on('data', (chunk) => { said += chunk; });
@@ -46,16 +63,12 @@ export async function startServer({ more = [], folder = newFolder(), listen } = 
     child.kill('SIGKILL');
     await ended;
   };
-  const stop = async () => {
-    await kill();
-    rmSync(folder, { recursive: true, force: true });
-  };
   const begin = performance.now();
   for (;;) {
     const address = /^listening *(\S+:\d+)/m.exec(said)?.[1];
-    if (address && /^ready$/m.test(said)) return { address, folder, stop, kill };
+    if (address && isUp(said)) return { address, kill, pid: child.pid };
     if (child.exitCode !== null || performance.now() - begin > START_MS) {
-      await stop();
+      await kill();
       throw new Error(`the server did not come up: ${said}`);
     }
     await sleep(20);
