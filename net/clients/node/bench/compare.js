@@ -3,9 +3,10 @@
 //
 // Both do the same by turns, so that other work of the machine strikes both: one call after the
 // other, then calls a hundred at a time. GET is answered from memory; SET is on the server's disk
-// when it is answered. Printed are medians of the turns: calls in a second with the median of the
-// ratio of neighbouring turns, and CPU microseconds of this process for a call, likewise. Where
-// other programs want the machine, the second ratio is the one to read.
+// when it is answered, or in its memory with PENSTOCK_BENCH_LEVEL=none and `--durability none`.
+// Printed are medians of the turns: calls in a second with the median of the ratio of neighbouring
+// turns, and CPU microseconds of this process for a call, likewise. Where other programs want the
+// machine, the second ratio is the one to read.
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -62,8 +63,10 @@ async function compare(name, width, ours, theirs) {
     cell(of(([own, other]) => own.cpuUs / other.cpuUs), 2));
 }
 
-const client = await connect(address);
-const plain = await connect(address, { tokens: false });
+// The least level of the server, as the port for clients of Redis has it.
+const level = process.env.PENSTOCK_BENCH_LEVEL ?? 'disk';
+const client = await connect(address, { level });
+const plain = await connect(address, { level, tokens: false });
 const [host, port] = resp.split(':');
 const redis = new Redis({ host, port: Number(port), enableAutoPipelining: true });
 const counter = new Field('u64');

@@ -1,6 +1,7 @@
 // One call of a verb, from its begin to its outcome.
 
 import { DeadlineExceeded, NotSent, Unknown } from './errors.js';
+import { tokenText } from './wire/token.js';
 
 /** What a call asks for, and what became of it so far. */
 export class Call {
@@ -37,6 +38,7 @@ export class Call {
     this.level = ask.level;
     this.isRead = ask.isRead;
     this.mayRepeat = ask.mayRepeat;
+    /** The bytes of its token, or null. */
     this.token = ask.token ?? null;
     this.decode = ask.decode;
     /** NOT_FOUND is an answer that `decode` takes. */
@@ -89,7 +91,8 @@ export class Call {
   }
 
   #unknown(message, parts) {
-    const { token, write } = this;
+    const { write } = this;
+    const token = this.token && tokenText(this.token);
     return new Unknown(`the outcome is not known: ${message}`, { token, write, ...parts });
   }
 

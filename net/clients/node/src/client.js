@@ -265,10 +265,6 @@ export class Client {
     this.#router.close();
   }
 
-  [Symbol.dispose ?? Symbol.for('nodejs.dispose')]() {
-    this.close();
-  }
-
   #needs(bit, what) {
     if (hasFeature(this.#router.features, bit)) return;
     throw new Refused(`this server has no ${what} (feature bit ${bit})`,
@@ -356,7 +352,7 @@ export class Client {
       slot: slotOf(ask.key),
       isRead,
       mayRepeat: token !== undefined || isRead,
-      token: token === undefined ? null : tokenText(token),
+      token: token ?? null,
       level: levelCode(options.level ?? this.#options.level),
       ...reading,
     };

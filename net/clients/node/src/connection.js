@@ -15,6 +15,8 @@ import { decodeReply } from './wire/reply.js';
 import { statusName } from './wire/status.js';
 
 const HELLO_BYTES_MAX = 1 << 20;
+/** Whatever a server says, no frame that is longer is kept. */
+const FRAME_BYTES_MAX = 64 << 20;
 const BATCH_HEAD_BYTES = 40;
 const ENTRY_BYTES = 8;
 const EXPORTER = 'EXPORTER-Channel-Binding';
@@ -122,7 +124,7 @@ export class Connection {
       }).finally(() => clearTimeout(timer));
     });
     this.#failOpening = null;
-    this.#reader.bytesMax = hello.frameBytesMax;
+    this.#reader.bytesMax = Math.min(hello.frameBytesMax, FRAME_BYTES_MAX);
     this.hello = hello;
     return hello;
   }

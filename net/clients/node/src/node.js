@@ -4,6 +4,8 @@ import { Busy, NotSent } from './errors.js';
 import { Connection } from './connection.js';
 import { notSent } from './call.js';
 
+/** To connect to one of several nodes, with its login. */
+const CONNECT_MS = 2000;
 const SHARD_CONNECT_MS = 1000;
 const SHARD_PAUSE_MS = 10_000;
 
@@ -49,8 +51,13 @@ export class Node {
       tls: options.tls,
       identity: options.identity,
       identityMayWait: options.identityMayWait,
-      connectMs: options.connectMs,
+      connectMs: options.deadline,
     };
+  }
+
+  /** Another node is known: a connection that does not come is not waited for so long. */
+  hasOthers() {
+    this.#target.connectMs = Math.min(this.#target.connectMs, CONNECT_MS);
   }
 
   /** Resolves when the main port and the ports of the cores have answered, or cannot. */

@@ -36,7 +36,6 @@ export function clientOptions(given = {}) {
     options.identity = new Identity(options.identity.name, options.identity.secret);
   }
   if (options.tls === true) options.tls = {};
-  options.connectMs = options.deadline;
   return Object.freeze(options);
 }
 

@@ -230,8 +230,9 @@ export class Router {
       return null;
     }
     this.#nodes.set(address, node);
-    if (this.#nodes.size > 1 && this.#watch === null && this.#options.silenceMax > 0) {
-      this.#watchNodes();
+    if (this.#nodes.size > 1) {
+      for (const one of this.#nodes.values()) one.hasOthers();
+      if (this.#watch === null && this.#options.silenceMax > 0) this.#watchNodes();
     }
     return node;
   }

@@ -23,7 +23,8 @@ describe('scenarios', { skip }, () => {
 
   for (const scenario of readScenarios()) {
     const forks = scenario.steps.some((step) => step.do === 'fork');
-    const options = { timeout: 30_000, skip: forks ? 'Node has no fork that keeps a client' : false };
+    const skipped = forks && 'Node has no fork that keeps a client';
+    const options = { timeout: 30_000, skip: skipped };
     test(`${scenario.name}: ${scenario.about}`, options,
       () => Stage.play(scenario, proxy, server.address));
   }

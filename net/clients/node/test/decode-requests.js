@@ -53,8 +53,8 @@ function typeName(code) {
 
 /** Whether a type holds what 64 bits mean beside it. */
 function holds(code, bits) {
-  const width = 8n << BigInt(code & 3);
-  const extended = code & 4 ? BigInt.asIntN(Number(width), bits) : BigInt.asUintN(Number(width), bits);
+  const width = 8 << (code & 3);
+  const extended = code & 4 ? BigInt.asIntN(width, bits) : BigInt.asUintN(width, bits);
   return BigInt.asUintN(64, extended) === bits;
 }
 

@@ -211,7 +211,7 @@ test('a node that falls silent is left for another one', async () => {
   assert.equal(silent.batches, 1);
 });
 
-test('a write without a token is Unknown when its node falls silent, and no other node gets it', async () => {
+test('a write without a token is Unknown when its node falls silent', async () => {
   const silent = await peerOf({});
   const good = await peerOf({ onBatch: echo });
   const client = await clientOf([silent.address, good.address],
@@ -308,7 +308,7 @@ test('arguments that cannot be are refused by the client', async () => {
   assert.equal(peer.batches, 0);
 });
 
-test('a refusal of a second try leaves the outcome unknown, a no behind the token ends it', async () => {
+test('a refusal of a second try leaves the outcome unknown, a no is one', async () => {
   const answers = [];
   const peer = await peerOf({
     onBatch(frame, items, socket) {

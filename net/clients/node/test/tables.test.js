@@ -66,7 +66,7 @@ describe('VERBS.md', () => {
 describe('documents', () => {
   test('each public name stands in the types with its description', () => {
     for (const [name, one] of Object.entries(penstock)) {
-      const declared = new RegExp(`(?:\\*/\\n|\\{\\}\\n)?export (?:class|function|const) ${name}\\b`);
+      const declared = new RegExp(`^export (?:class|function|const) ${name}\\b`, 'm');
       assert.match(types, declared, name);
       if (typeof one !== 'function' || !one.prototype) continue;
       const body = types.split(new RegExp(`export class ${name}\\b`))[1]?.split('\n}')[0] ?? '';

@@ -57,6 +57,11 @@ export function decodeFrame(bytes, at, bytesMax) {
   check(there >= HEADER_BYTES, '32 bytes are needed', 'INCOMPLETE');
   const length = frameLength(bytes, at, bytesMax);
   check(there >= length, () => `${length} bytes are needed`, 'INCOMPLETE');
+  return wholeFrame(bytes, at, length);
+}
+
+/** The frame of this length, whose header is checked. */
+function wholeFrame(bytes, at, length) {
   const body = bytes.subarray(at + HEADER_BYTES, at + length);
   const bodyCrc = body.length > 0 ? crc32(body) : 0;
   check(bodyCrc === bytes.readUInt32LE(at + 24), 'the body CRC of a frame is wrong');
@@ -100,7 +105,7 @@ export class FrameReader {
         this.#needed = length;
         break;
       }
-      take(decodeFrame(bytes, at, this.bytesMax));
+      take(wholeFrame(bytes, at, length));
       at += length;
     }
     this.#bytes = bytes.length - at;
