@@ -247,6 +247,12 @@ pub(crate) fn has_visits(seed: u64) -> bool {
     VISITED_SEEDS.contains(&seed)
 }
 
+/// Whether a visited node has keepers of shelves: a quarter of the seeds, so that the others stay
+/// the runs that they were.
+pub(crate) fn has_shelves(seed: u64) -> bool {
+    has_visits(seed) && (4..6).contains(&(seed % 8))
+}
+
 /// Whether shards may be told what their logs may have of the disk: those of numbered seeds from
 /// [`ROOM_FROM`] on are, and those of seeds that a clock gives since then.
 fn has_room_given(seed: u64) -> bool {

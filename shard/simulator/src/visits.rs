@@ -4,6 +4,7 @@
 //! |---|---|
 //! | shoppers | groups behind MULTI, WATCH, scripts, plain commands: `shop` |
 //! | readers | the same, and values that they keep and are told of: `boards` |
+//! | keepers | hashes, sorted sets and texts of their own: `shelves` |
 //! | those in the house | items of the process itself, which flush a partition: `hall` |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +18,13 @@ mod boards;
 mod graph;
 pub(crate) mod hall;
 mod replies;
+mod shelves;
 mod shop;
 
 use boards::{Ask, Boards};
 use hall::Hall;
 use replies::{Reply, command, take_reply};
+use shelves::Shelves;
 use shop::{Shops, Then};
 
 /// Slots of a partition.
@@ -39,14 +42,20 @@ pub const MUST_MEET: &[&str] = &[
     "exec null",
     "flush of a partition",
     "group of several slots",
+    "group on a shelf",
     "script failed on purpose",
     "script over several slots",
     "script unknown",
+    "script undone on a shelf",
+    "shelf with hashes",
+    "shelf with sorted sets",
+    "shelf with texts",
+    "start behind a step on a shelf",
 ];
 
 /// Whether a key is one of visits; no other key begins so.
 pub(crate) fn is_key(key: &[u8]) -> bool {
-    let names: [&[u8]; 8] = [
+    let names: [&[u8]; 9] = [
         b"book",
         b"guests",
         b"notes",
@@ -55,6 +64,7 @@ pub(crate) fn is_key(key: &[u8]) -> bool {
         b"sequence",
         b"board",
         b"hall",
+        b"shelf",
     ];
     match key {
         [b'{', _, _, b'}', name @ ..] => names.iter().any(|it| name.starts_with(it)),
@@ -73,6 +83,8 @@ pub(crate) enum Role {
     Listener,
     /// It is in the process, and speaks the native protocol.
     Inside,
+    /// It speaks RESP2, and has shelves of its own.
+    Keeper,
 }
 
 const ROLES: &[Role] = &[
@@ -92,7 +104,11 @@ enum Task {
     Greets,
     Deed(usize),
     Board(Ask),
+    Shelf,
 }
+
+/// Visitors with shelves, in a run that has some.
+const KEEPERS: usize = 2;
 
 /// One visitor, and the connection that it has.
 #[derive(Debug)]
@@ -118,6 +134,7 @@ pub(crate) struct Visits {
     shops: Shops,
     boards: Boards,
     pub(crate) hall: Hall,
+    shelves: Option<Shelves>,
     /// What was met.
     pub(crate) met: BTreeMap<&'static str, u64>,
 }
@@ -153,7 +170,12 @@ fn slots_of_one_shard<const N: usize>(random: &mut Random) -> [u16; N] {
 impl Visits {
     /// Visitors of a node whose other keys are in these slots. Names of a list are few enough for
     /// the shortest limit of values if the limit may change.
-    pub(crate) fn new(mut random: Random, others: &[u16], has_short_values: bool) -> Self {
+    pub(crate) fn new(
+        mut random: Random,
+        others: &[u16],
+        has_short_values: bool,
+        has_shelves: bool,
+    ) -> Self {
         assert_eq!(
             usize::from(PARTITION_SLOTS) * PARTITIONS,
             usize::from(SLOTS)
@@ -188,8 +210,23 @@ impl Visits {
             buffer: Vec::new(),
         };
         let [shops, boards, acts] = [2, 3, 4].map(|concern| Random::new(random.bits(), concern));
+        let mut visitors: Vec<Visitor> = ROLES[..count].iter().map(visitor).collect();
+        let shelves = has_shelves.then(|| {
+            visitors.extend([Role::Keeper; KEEPERS].iter().map(visitor));
+            let mut random = Random::new(random.bits(), 5);
+            let free = |_| {
+                let [slot, other]: [u16; 2] = slots_of_one_shard(&mut random);
+                let is_free = [slot, other].iter().all(|it| it / PARTITION_SLOTS != hall);
+                is_free.then_some([slot, slot, other])
+            };
+            let slots = (0..PARTITIONS_TRIED_MAX)
+                .find_map(free)
+                .expect("the hall has one partition");
+            Shelves::new(random, slots, visitors.len())
+        });
         Visits {
-            visitors: ROLES[..count].iter().map(visitor).collect(),
+            visitors,
+            shelves,
             shops: Shops::new(shops, slots, names_max),
             boards: Boards::new(boards, boards_at),
             hall: Hall::new(acts, hall),
@@ -219,12 +256,12 @@ impl Visits {
     pub(crate) fn greet(&mut self, visitor: usize) -> Vec<u8> {
         let prefix = self.boards.prefix();
         let mut commands = match self.visitors[visitor].role {
-            Role::Shopper | Role::Inside => Vec::new(),
+            Role::Shopper | Role::Inside | Role::Keeper => Vec::new(),
             Role::Reader | Role::Listener => vec![command(&[b"HELLO", b"3"])],
         };
         commands.push(command(&[b"KV.OPTS", b"level=disk"]));
         match self.visitors[visitor].role {
-            Role::Shopper | Role::Inside => {}
+            Role::Shopper | Role::Inside | Role::Keeper => {}
             Role::Reader => commands.push(command(&[b"CLIENT", b"TRACKING", b"ON"])),
             Role::Listener => commands.push(command(&[
                 b"CLIENT",
@@ -250,24 +287,38 @@ impl Visits {
         commands.concat()
     }
 
-    /// What it asks for next.
-    pub(crate) fn begin(&mut self, visitor: usize, now_us: u64) -> Vec<u8> {
+    /// What it asks for next, if it wants something.
+    pub(crate) fn begin(&mut self, visitor: usize, now_us: u64) -> Option<Vec<u8>> {
         let role = self.visitors[visitor].role;
         let share = match role {
             Role::Reader | Role::Listener => 800_000,
             Role::Shopper | Role::Inside => 250_000,
+            Role::Keeper => {
+                let has_one = self.shelves_of_keepers().begin(visitor);
+                return has_one.then(|| self.ask_for(visitor, Task::Shelf));
+            }
         };
         let task = match self.random.chance(share) {
             true => Task::Board(self.boards.begin(role != Role::Shopper, now_us)),
             false => Task::Deed(self.shops.begin(now_us)),
         };
-        self.ask_for(visitor, task)
+        Some(self.ask_for(visitor, task))
+    }
+
+    fn shelves_of_keepers(&mut self) -> &mut Shelves {
+        self.shelves.as_mut().expect("a keeper has shelves")
+    }
+
+    /// The node starts.
+    pub(crate) fn started(&mut self) {
+        self.shelves.iter_mut().for_each(Shelves::started);
     }
 
     fn ask_for(&mut self, visitor: usize, task: Task) -> Vec<u8> {
         let script = match task {
             Task::Deed(number) => self.shops.script(number),
             Task::Board(ask) => self.boards.script(ask),
+            Task::Shelf => self.shelves_of_keepers().script(visitor),
             Task::Greets => None,
         };
         let text = script.unwrap_or_default();
@@ -288,6 +339,7 @@ impl Visits {
         let commands = match task {
             Task::Deed(number) => self.shops.asks(number, words),
             Task::Board(ask) => self.boards.asks(ask, words),
+            Task::Shelf => self.shelves_of_keepers().asks(visitor, words),
             Task::Greets => unreachable!("a connection begins once"),
         };
         self.asks(visitor, task, &commands)
@@ -344,6 +396,7 @@ impl Visits {
                     return Ok(Next::Asks(self.asks(visitor, Task::Board(ask), &more)));
                 }
             }
+            Task::Shelf => self.shelves_of_keepers().answered(visitor, &replies)?,
             Task::Deed(number) => {
                 if self.shops.is_over(number) {
                     self.visitors[visitor].task = None;
@@ -375,10 +428,13 @@ impl Visits {
 
     /// Its connection is gone.
     pub(crate) fn lost(&mut self, visitor: usize) {
-        let it = &mut self.visitors[visitor];
-        if let Some(Task::Deed(number)) = it.task.take() {
-            self.shops.lost(number);
-            self.meet("deed of unknown outcome");
+        match self.visitors[visitor].task.take() {
+            Some(Task::Deed(number)) => {
+                self.shops.lost(number);
+                self.meet("deed of unknown outcome");
+            }
+            Some(Task::Shelf) => self.shelves_of_keepers().lost(visitor),
+            Some(Task::Greets | Task::Board(_)) | None => {}
         }
     }
 
@@ -420,10 +476,22 @@ impl Visits {
 
     /// Keys of the last look.
     pub(crate) fn last_reads(&self) -> usize {
-        self.shops.last_reads() + self.hall.last_reads()
+        let of_shelves = self.shelves.as_ref().map_or(0, Shelves::last_reads);
+        self.shops.last_reads() + self.hall.last_reads() + of_shelves
     }
 
-    /// The key of a shop at this place of the last look; `None` if the hall is looked at.
+    /// Who looks at the shelf at this place of the last look, and what he asks; `None` if it is
+    /// none.
+    pub(crate) fn read_shelf(&mut self, at: usize) -> Option<(usize, Vec<u8>)> {
+        let before = self.shops.last_reads() + self.hall.last_reads();
+        let shelf = at.checked_sub(before)?;
+        let is_keeper = |it: &Visitor| it.role == Role::Keeper;
+        let visitor = self.visitors.iter().position(is_keeper)?;
+        self.shelves_of_keepers().read_last(visitor, shelf);
+        Some((visitor, self.ask_for(visitor, Task::Shelf)))
+    }
+
+    /// The key of a shop at this place of the last look; `None` if it is none.
     pub(crate) fn read_last(&self, at: usize) -> Option<Vec<u8>> {
         (at < self.shops.last_reads()).then(|| self.shops.read_last(at))
     }
@@ -446,6 +514,7 @@ impl Visits {
         self.met
             .insert("boards told of all", self.boards.notified_all);
         self.met.insert("flush of a partition", self.hall.flushes);
+        self.met.extend(self.shelves.iter().flat_map(Shelves::met));
         self.shops.finish()
     }
 }

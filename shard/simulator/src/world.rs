@@ -763,6 +763,7 @@ fn visiting_of(seed: u64, plan: &Plan, sales: Option<&Sales>) -> Option<Visiting
         Random::new(seed, 51),
         &slots,
         plan.limits > 0,
+        plan::has_shelves(seed),
     ))
 }
 

@@ -54,11 +54,16 @@ pub(super) struct Visiting {
 }
 
 impl Visiting {
-    pub(super) fn new(mut random: Random, others: &[u16], has_short_values: bool) -> Self {
+    pub(super) fn new(
+        mut random: Random,
+        others: &[u16],
+        has_short_values: bool,
+        has_shelves: bool,
+    ) -> Self {
         let keys_max = random.pick(&[2, 5, 1_000]);
         Visiting {
             chance: Random::new(random.bits(), 5),
-            visits: Visits::new(random, others, has_short_values),
+            visits: Visits::new(random, others, has_short_values, has_shelves),
             talks: BTreeMap::new(),
             library: Library::new(),
             readers: Readers::new(1, keys_max),
@@ -70,6 +75,7 @@ impl Visiting {
     /// A start: it knows no script, and nobody tracks.
     pub(super) fn starts(&mut self, cores: &mut [Core]) {
         let shards = u16::try_from(cores.len()).expect("few shards");
+        self.visits.started();
         self.library = Library::new();
         self.readers = Readers::new(shards, self.keys_max);
         for (shard, core) in cores.iter_mut().enumerate() {
@@ -120,8 +126,9 @@ impl World {
         if visiting.visits.role(visitor) == Role::Inside {
             let act = visiting.visits.hall.begin(now_us);
             self.send_act(link, act);
-        } else if !visiting.visits.is_busy(visitor) {
-            let bytes = visiting.visits.begin(visitor, now_us);
+        } else if !visiting.visits.is_busy(visitor)
+            && let Some(bytes) = visiting.visits.begin(visitor, now_us)
+        {
             self.ask_by_resp(link, visitor, bytes);
         }
         Ok(())
@@ -457,6 +464,13 @@ impl World {
             return;
         };
         let first = *keys_read;
+        if let Some((visitor, bytes)) = visits.read_shelf(first) {
+            *keys_read += 1;
+            let client = self.plan.clients + visitor;
+            let link = self.clients[client].link.expect("all are connected");
+            self.ask_by_resp(link, visitor, bytes);
+            return;
+        }
         if visits.read_last(first).is_none() {
             let act = visits.read_hall(first, self.now_us);
             *keys_read += 1;
