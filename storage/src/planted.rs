@@ -422,4 +422,17 @@ planted_bugs! {
     ScriptReadUntracked = "script-read-untracked",
     /// The token that is a text is kept for a horizon from its own time, and not from its write.
     TextKeptFromSent = "text-kept-from-sent",
+
+    // Planted with keys that have members.
+
+    /// A record does not say that a value is a head.
+    MembersUnlogged = "members-unlogged",
+    /// A value that comes back from the disk is plain, whatever its record says.
+    MembersColdPlain = "members-cold-plain",
+    /// A transaction takes members that it reads for a plain value.
+    MembersReadPlain = "members-read-plain",
+    /// An edit of members takes the expiry of their key away.
+    MembersEditedAnew = "members-edited-anew",
+    /// A transaction that takes the last member away leaves the key as it was.
+    MembersStay = "members-stay",
 }

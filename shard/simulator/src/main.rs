@@ -81,6 +81,11 @@ const BUGS_OF_VISITS: &[node_bugs::Bug] = &[
     node_bugs::Bug::ExpiryUnannounced,
     node_bugs::Bug::ScriptReadUntracked,
     node_bugs::Bug::TextKeptFromSent,
+    node_bugs::Bug::MembersUnlogged,
+    node_bugs::Bug::MembersColdPlain,
+    node_bugs::Bug::MembersReadPlain,
+    node_bugs::Bug::MembersEditedAnew,
+    node_bugs::Bug::MembersStay,
 ];
 
 /// Runs whole nodes in virtual time and tries to break their promise.

@@ -13,7 +13,7 @@ mod spec;
 
 use crate::format::checksum::crc32;
 use crate::format::extension;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::types::version::Version;
 
 pub use number::{NUMBER_BYTES, number_bytes};
@@ -161,7 +161,7 @@ impl RecordSpec<'_> {
         header[8] = kind;
         header[9] = flags;
         header[10] = numbers.to_le_bytes()[0];
-        header[11] = kinds::encoding(part.value_kind);
+        header[11] = planted::or(Bug::MembersUnlogged, 0, kinds::encoding(part.value_kind));
         header[12..14].copy_from_slice(&self.slot.to_le_bytes());
         header[14..16].copy_from_slice(&low_u32(part.key.len()).to_le_bytes()[..2]);
         header[16..20].copy_from_slice(&low_u32(part.value.len()).to_le_bytes());

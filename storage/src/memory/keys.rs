@@ -15,7 +15,7 @@ use crate::memory::index::entry::{Candidate, CellId, Home, Position, is_token_ha
 use crate::memory::index::table::Index;
 use crate::memory::pinned::Pinned;
 use crate::memory::timers::{Timer, Timers};
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::types::key_home::KeyHome;
 use crate::types::packed_place::{NewestPart, PackedPlace};
 use crate::types::place::{Lsn, Place};
@@ -427,7 +427,8 @@ impl Keys {
         version: Version,
     ) {
         let expiry_ms = part.expiry_ms();
-        let value = part.kinded_value();
+        let plain = KindedValue::plain(part.value());
+        let value = planted::or(Bug::MembersColdPlain, plain, part.kinded_value());
         self.note_kind(value.kind);
         let id = self.cache.insert(part.key(), value, expiry_ms);
         self.cache.set_change(id, version, packed, None);

@@ -13,6 +13,7 @@ use penstock_net::request::{Expiry, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::extension::EffectsArea;
+use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
@@ -406,12 +407,14 @@ impl<'k, P: Blocks, K: KeyNumbers> ApplyKeys<'k> for OpenKeys<'_, 'k, P, K> {
     }
 
     fn replace_head(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
+        if_planted!(Bug::MembersEditedAnew, return self.put_head(key, value));
         self.change.put_keeping(key, KindedValue::head(value));
         self.bound_puts(value)
     }
 
     #[inline]
     fn delete(&mut self, key: usize) {
+        if_planted!(Bug::MembersStay, self.has_members(key), return);
         self.change.delete(key);
     }
 

@@ -578,7 +578,7 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
             KeyRead {
                 version: it.version,
                 value: store.keys().cell(id).value(),
-                has_members: it.has_members(),
+                has_members: it.has_members() && !is_planted(Bug::MembersReadPlain),
                 expiry_ms: it.at.expiry_ms,
                 is_armed: store.keys().effects(id).is_some(),
             }
