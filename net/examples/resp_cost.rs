@@ -12,7 +12,6 @@
 //! | `resp_get`, `resp_set` | of keys by chance |
 //! | `resp_mixed` | nine GET and a SET, in turn; keys have 16 to 37 bytes, values up to 127 |
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_net::batch::Batch;
@@ -20,10 +19,9 @@ use penstock_net::frame::{HEADER_BYTES, Header, Medium};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
 use penstock_net::request::Verb;
-use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
+use penstock_net::resp::{Client, Conversation, Host};
 use penstock_net::status::Status;
 use penstock_net::version::Version;
 
@@ -153,39 +151,5 @@ impl Host for Still {
 
     fn elapsed_us(&self) -> u64 {
         0
-    }
-
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
-    fn was_slow(&self, _: SlowCommand) {}
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
-
-    fn cluster(&self) -> Option<ClusterView> {
-        None
-    }
-
-    fn serves(&self, _: u16, _: bool) -> bool {
-        true
-    }
-
-    fn schema(&self) -> Arc<ServedSchema> {
-        Arc::default()
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 }

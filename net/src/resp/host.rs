@@ -247,7 +247,8 @@ pub trait ScriptLibrary {
     fn flush(&self);
 }
 
-/// The server around a connection.
+/// The server around a connection. One that says no more than the time is a node alone, without
+/// facts, schema and other connections.
 pub trait Host {
     /// Unix microseconds.
     fn unix_us(&self) -> u64;
@@ -262,10 +263,14 @@ pub trait Host {
     fn elapsed_us(&self) -> u64;
 
     /// What holds now.
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
 
     /// All connections of RESP, by number.
-    fn clients(&self) -> Vec<Client>;
+    fn clients(&self) -> Vec<Client> {
+        Vec::new()
+    }
 
     /// Ends a connection of RESP, of any core. `false` if there is none of this number.
     fn end_client(&self, _id: u64) -> bool {
@@ -284,16 +289,18 @@ pub trait Host {
     fn forget_counts(&self) {}
 
     /// A connection has another name, library or protocol.
-    fn client_changed(&self, client: &Client);
+    fn client_changed(&self, _client: &Client) {}
 
     /// Keeps a command whose answer took long.
-    fn was_slow(&self, command: SlowCommand);
+    fn was_slow(&self, _command: SlowCommand) {}
 
     /// The commands whose answers took long, the newest first.
-    fn slow_commands(&self) -> Vec<SlowCommand>;
+    fn slow_commands(&self) -> Vec<SlowCommand> {
+        Vec::new()
+    }
 
     /// Drops them.
-    fn forget_slow_commands(&self);
+    fn forget_slow_commands(&self) {}
 
     /// The core by whose own port the connection came; `None` for the port that all share.
     fn core(&self) -> Option<OwnCore> {
@@ -311,16 +318,25 @@ pub trait Host {
     }
 
     /// The cluster, if the node is one of several.
-    fn cluster(&self) -> Option<ClusterView>;
+    fn cluster(&self) -> Option<ClusterView> {
+        None
+    }
 
     /// Whether the node answers reads of a slot: as its writer, or as a member, too.
-    fn serves(&self, slot: u16, as_member: bool) -> bool;
+    fn serves(&self, slot: u16, as_member: bool) -> bool {
+        let view = self.cluster();
+        view.is_none_or(|view| view.serves(slot, as_member))
+    }
 
     /// The schema that the shard of the connection runs.
-    fn schema(&self) -> Arc<ServedSchema>;
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::default()
+    }
 
     /// The order of cursors of the shards: 17 bits, odd.
-    fn scan_order(&self) -> u64;
+    fn scan_order(&self) -> u64 {
+        1
+    }
 
     /// The scripts that the node knows. `None`: it runs none.
     fn scripts(&self) -> Option<&dyn ScriptLibrary> {

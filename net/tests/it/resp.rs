@@ -13,7 +13,7 @@ use penstock_net::program::{
 };
 use penstock_net::reply::{BatchReply, ReplyHead, write_error};
 use penstock_net::request::{Request, Verb};
-use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, ReplyBound, SlowCommand};
+use penstock_net::resp::{Client, Conversation, Host, ReplyBound};
 use penstock_net::status::Status;
 use penstock_net::version::Version;
 
@@ -24,42 +24,12 @@ impl Host for Still {
         1_700_000_000_000_000
     }
 
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
     fn elapsed_us(&self) -> u64 {
         0
     }
 
-    fn was_slow(&self, _: SlowCommand) {}
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
-
-    fn cluster(&self) -> Option<ClusterView> {
-        None
-    }
-
-    fn serves(&self, _: u16, _: bool) -> bool {
-        true
-    }
-
     fn schema(&self) -> Arc<ServedSchema> {
         schema()
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 }
 

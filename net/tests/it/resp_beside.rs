@@ -2,7 +2,6 @@
 //! members may answer, which commands are slow, what a frame asks for.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
@@ -10,11 +9,10 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::placement::Writer;
-use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
 use penstock_net::request::{Extra, Request};
 use penstock_net::resp::{
-    Client, ClusterNode, ClusterView, Conversation, Facts, Host, SlotRange, SlowCommand,
+    Client, ClusterNode, ClusterView, Conversation, Host, SlotRange, SlowCommand,
 };
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -35,16 +33,6 @@ impl Host for Beside {
     fn elapsed_us(&self) -> u64 {
         self.elapsed_us.get()
     }
-
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
-    fn client_changed(&self, _: &Client) {}
 
     fn was_slow(&self, command: SlowCommand) {
         self.slow.borrow_mut().push(command);
@@ -80,19 +68,6 @@ impl Host for Beside {
                 sync: vec![2, 3],
             }],
         })
-    }
-
-    fn serves(&self, slot: u16, as_member: bool) -> bool {
-        self.cluster()
-            .is_some_and(|view| view.serves(slot, as_member))
-    }
-
-    fn schema(&self) -> Arc<ServedSchema> {
-        Arc::default()
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 }
 

@@ -14,8 +14,8 @@ use penstock_net::program::{NamedLayout, ServedSchema};
 use penstock_net::reply::{BatchReply, KeyExpiry, ReplyHead};
 use penstock_net::request::Verb;
 use penstock_net::resp::{
-    Client, ClusterView, Conversation, Eval, Evals, Facts, Host, KeyRead, KeySource, MustWait,
-    Protocol, QueuedEnd, ReplyBound, SlowCommand, Staged, Unread, run_queued,
+    Client, Conversation, Eval, Evals, Host, KeyRead, KeySource, MustWait, Protocol, QueuedEnd,
+    ReplyBound, Staged, Unread, run_queued,
 };
 use penstock_net::status::Status;
 use penstock_net::version::Version;
@@ -37,30 +37,8 @@ impl Host for Server {
         0
     }
 
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
     fn clients(&self) -> Vec<Client> {
         self.clients.borrow().clone()
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
-    fn was_slow(&self, _: SlowCommand) {}
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
-
-    fn cluster(&self) -> Option<ClusterView> {
-        None
-    }
-
-    fn serves(&self, _: u16, _: bool) -> bool {
-        true
     }
 
     fn schema(&self) -> Arc<ServedSchema> {
@@ -72,10 +50,6 @@ impl Host for Server {
             }],
             ..ServedSchema::default()
         })
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 }
 

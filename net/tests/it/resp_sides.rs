@@ -5,20 +5,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::ServedSchema;
 use penstock_net::reply::{
     BatchReply, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, KeyExpiry, ReplyHead,
 };
 use penstock_net::resp::{
-    Client, ClusterNode, ClusterView, Conversation, Facts, Host, Parsed, Parser, SlotRange,
-    SlowCommand,
+    Client, ClusterNode, ClusterView, Conversation, Host, Parsed, Parser, SlotRange, SlowCommand,
 };
 use penstock_net::status::Status;
 use penstock_net::version::Version;
@@ -41,25 +38,9 @@ impl Host for Around {
         self.elapsed_us.get()
     }
 
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
     fn was_slow(&self, command: SlowCommand) {
         self.slow.borrow_mut().push(command);
     }
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
 
     fn cluster(&self) -> Option<ClusterView> {
         let node = |number| ClusterNode {
@@ -83,14 +64,6 @@ impl Host for Around {
 
     fn serves(&self, _: u16, _: bool) -> bool {
         true
-    }
-
-    fn schema(&self) -> Arc<ServedSchema> {
-        Arc::default()
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 }
 

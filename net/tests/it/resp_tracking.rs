@@ -9,11 +9,10 @@ use penstock_net::frame::{HEADER_BYTES, Header, Medium};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
 use penstock_net::resp::{
-    Client, ClusterView, Conversation, Facts, Host, KeyTracker, Kind, Message, Push, Received,
-    ReplyBound, SlowCommand, TrackedBy, TrackingFigures, TrackingOptions, TrackingRefused,
+    Client, Conversation, Host, KeyTracker, Kind, Message, Push, Received, ReplyBound, TrackedBy,
+    TrackingFigures, TrackingOptions, TrackingRefused,
 };
 use penstock_net::rights::{Grants, Right, Rights};
 use penstock_net::status::Status;
@@ -41,42 +40,8 @@ impl Host for Node {
         0
     }
 
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
     fn is_client(&self, _: u64) -> bool {
         true
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
-    fn was_slow(&self, _: SlowCommand) {}
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
-
-    fn cluster(&self) -> Option<ClusterView> {
-        None
-    }
-
-    fn serves(&self, _: u16, _: bool) -> bool {
-        true
-    }
-
-    fn schema(&self) -> Arc<ServedSchema> {
-        Arc::default()
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 
     fn tracker(&self) -> Option<&dyn KeyTracker> {

@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use penstock_net::program::ServedSchema;
 use penstock_net::resp::{
-    Client, ClusterView, Facts, Host, KeyTracker, OwnChanges, ScriptLibrary, SlowCommand,
-    TrackedKeys, TrackedPrefixes, TrackingFigures, TrackingOptions, TrackingRefused, TrackingWay,
+    Host, KeyTracker, OwnChanges, ScriptLibrary, TrackedKeys, TrackedPrefixes, TrackingFigures,
+    TrackingOptions, TrackingRefused, TrackingWay,
 };
 use penstock_net::script::DIGEST_BYTES;
 use penstock_net::slot::{core_of, slot_of};
@@ -273,40 +272,6 @@ impl Host for Around<'_> {
 
     fn elapsed_us(&self) -> u64 {
         self.elapsed_us
-    }
-
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
-    fn was_slow(&self, _: SlowCommand) {}
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
-
-    fn cluster(&self) -> Option<ClusterView> {
-        None
-    }
-
-    fn serves(&self, _: u16, _: bool) -> bool {
-        true
-    }
-
-    fn schema(&self) -> Arc<ServedSchema> {
-        Arc::default()
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 
     fn scripts(&self) -> Option<&dyn ScriptLibrary> {

@@ -1,11 +1,8 @@
 //! WATCH of clients of Redis on one shard in virtual time: EXEC is null if and only if a watched
 //! key has changed, whatever comes, goes and expires meanwhile, also within EXEC.
 
-use std::sync::Arc;
-
 use penstock_net::limits::Limits;
-use penstock_net::program::ServedSchema;
-use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
+use penstock_net::resp::{Client, Conversation, Host};
 use penstock_shard::SessionId;
 use penstock_storage::log::SyncMethod;
 
@@ -33,40 +30,6 @@ impl Host for Still {
 
     fn elapsed_us(&self) -> u64 {
         0
-    }
-
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
-    fn was_slow(&self, _: SlowCommand) {}
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
-
-    fn cluster(&self) -> Option<ClusterView> {
-        None
-    }
-
-    fn serves(&self, _: u16, _: bool) -> bool {
-        true
-    }
-
-    fn schema(&self) -> Arc<ServedSchema> {
-        Arc::default()
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 }
 

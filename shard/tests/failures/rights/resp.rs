@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use penstock_net::limits::Limits;
 use penstock_net::program::ServedSchema;
-use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
+use penstock_net::resp::{Client, Conversation, Host};
 use penstock_net::rights::{Right, Rights};
 use penstock_storage::budget::Budget;
 
@@ -35,38 +35,8 @@ impl Host for Still {
         self.joined_cores
     }
 
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-
-    fn clients(&self) -> Vec<Client> {
-        Vec::new()
-    }
-
-    fn client_changed(&self, _: &Client) {}
-
-    fn was_slow(&self, _: SlowCommand) {}
-
-    fn slow_commands(&self) -> Vec<SlowCommand> {
-        Vec::new()
-    }
-
-    fn forget_slow_commands(&self) {}
-
-    fn cluster(&self) -> Option<ClusterView> {
-        None
-    }
-
-    fn serves(&self, _: u16, _: bool) -> bool {
-        true
-    }
-
     fn schema(&self) -> Arc<ServedSchema> {
         Arc::clone(&self.schema)
-    }
-
-    fn scan_order(&self) -> u64 {
-        1
     }
 }
 
