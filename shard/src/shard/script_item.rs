@@ -8,9 +8,9 @@ use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ReplyHead, ReplyItem};
 use penstock_net::request::Version;
-use penstock_net::resp::{NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
+use penstock_net::resp::{NO_SCRIPT, Protocol, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
-    SCRIPT, SCRIPT_CLAIMS_MAX, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest, Spent,
+    SCRIPT, SCRIPT_CLAIMS_MAX, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest,
     keep_to_declared_keys, note_claim, note_run, note_slot, note_spent,
 };
 use penstock_net::slot::slot_of;
@@ -46,9 +46,8 @@ const STEPS_PER_MEMBERS_BYTE: usize = 3;
 enum Outcome {
     /// It is done with for now.
     Done(Disposition),
-    /// It has named its first key, which is of this slot: it runs again where that is. When it has
-    /// run, and what it has taken.
-    IsOf(u16, u64, Spent),
+    /// It has named its first key, which is of this slot: it runs again where that is.
+    IsOf(u16),
 }
 
 impl<P: Blocks> Shard<P> {
@@ -121,10 +120,9 @@ impl<P: Blocks> Shard<P> {
         self.execution.scripts = scripts;
         match outcome {
             Outcome::Done(disposition) => disposition,
-            Outcome::IsOf(slot, time_us, spent) => {
+            Outcome::IsOf(slot) => {
                 let mut item = operation.item.to_vec();
                 note_slot(&mut item, slot);
-                note_spent(&mut item, time_us, spent);
                 self.script_item(now, &with_item(operation, &item), pieces)
             }
         }
@@ -196,13 +194,8 @@ impl<P: Blocks> Shard<P> {
             None => Outcome::Done(Disposition::Postponed),
             Some(RanScript {
                 wants: Some(Wants::Slot(slot)),
-                time_us,
-                spent,
                 ..
-            }) => {
-                self.execution.slice.ran(operation.item.len(), spent);
-                Outcome::IsOf(slot, time_us, spent)
-            }
+            }) => Outcome::IsOf(slot),
             Some(ran) => {
                 let bytes = run_bytes(operation.item, &reply, &ran.staged);
                 self.execution.slice.ran(bytes, ran.spent);
@@ -248,19 +241,12 @@ impl<P: Blocks> Shard<P> {
         let mut keeps = ran.end == ScriptEnd::Answered;
         match ran.wants {
             Some(Wants::Cold(cold)) => match too_many_runs(request, ran, Some(cold)) {
-                Some(text) => {
-                    // An EXEC has begun its reply.
-                    reply.clear();
-                    Replies::new(reply, protocol).error(text.as_bytes());
-                }
+                Some(text) => fail_whole(reply, protocol, &text),
                 None => return self.fetch_for_script(operation, ran, cold, pieces),
             },
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
             Some(Wants::Shards) => match too_many_runs(request, ran, None) {
-                Some(text) => {
-                    reply.clear();
-                    Replies::new(reply, protocol).error(text.as_bytes());
-                }
+                Some(text) => fail_whole(reply, protocol, &text),
                 None => return self.join_script(now, operation, ran, pieces),
             },
             Some(Wants::Elsewhere(refusal)) => {
@@ -271,9 +257,8 @@ impl<P: Blocks> Shard<P> {
             }
             None if keeps => {
                 if let Some(text) = too_much_of(&ran.staged) {
-                    reply.clear();
                     keeps = false;
-                    Replies::new(reply, protocol).error(text.as_bytes());
+                    fail_whole(reply, protocol, &text);
                 }
             }
             None if ran.end == ScriptEnd::Unknown => {
@@ -428,6 +413,12 @@ impl<P: Blocks> Shard<P> {
     }
 }
 
+/// Replies this error alone: an EXEC may have begun its reply.
+fn fail_whole(reply: &mut Vec<u8>, protocol: Protocol, text: &str) {
+    reply.clear();
+    Replies::new(reply, protocol).error(text.as_bytes());
+}
+
 /// Bytes that a slice counts for a run beside the steps of its scripts.
 pub(super) fn run_bytes(item: &[u8], reply: &[u8], staged: &Staged) -> usize {
     let of_members = staged.members_bytes() * STEPS_PER_MEMBERS_BYTE;
@@ -466,12 +457,16 @@ fn too_many_runs(
         _ => {}
     }
     let (steps, us) = (ran.spent.steps, ran.spent.us);
+    let others = match claims > 0 || cold.is_none_or(|cold| cold.is_claim()) {
+        true => ", or that another shard or change had",
+        false => "",
+    };
     let runs = u16::from(runs) + u16::from(claims) + 1;
     (!ran.may_run_again).then(|| {
         format!(
             "TRYAGAIN nothing was executed: the script has taken {steps} steps and {us} \
-             microseconds in {runs} runs, each of which has met a key that is not in memory, or \
-             that another shard or change had"
+             microseconds in {runs} runs, each of which has met a key that is not in \
+             memory{others}"
         )
     })
 }
