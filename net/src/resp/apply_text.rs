@@ -13,7 +13,7 @@ use crate::limits::{APPLY_KEYS_MAX, instructions_max};
 use crate::program::AnswerNames;
 use crate::request::Token;
 
-use super::named_keys::NamedKeys;
+use super::named_keys::{NamedKeys, NamedKeysMay};
 use super::parser::Arguments;
 use super::words::SHOWN_BYTES_MAX;
 
@@ -45,12 +45,17 @@ impl ReadApply {
     }
 }
 
-/// Reads a KV.APPLY, and the token that it names.
+/// Reads a KV.APPLY, whose keys may be of several slots or not, and the token that it names.
 ///
 /// # Errors
 /// The error of RESP.
-pub(super) fn read_apply(args: Arguments<'_>) -> Result<ReadApply, Vec<u8>> {
-    let named = NamedKeys::read(args, 1, APPLY_KEYS_MAX)?;
+pub(super) fn read_apply(args: Arguments<'_>, be_spread: bool) -> Result<ReadApply, Vec<u8>> {
+    let count_max = APPLY_KEYS_MAX;
+    let may = NamedKeysMay {
+        count_max,
+        be_spread,
+    };
+    let named = NamedKeys::read(args, 1, may)?;
     let (keys, mut next) = (named.all(), named.next);
     let names: Vec<NamedKey> = (1..=keys.len())
         .map(|number| NamedKey {

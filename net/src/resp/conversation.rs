@@ -615,7 +615,7 @@ impl Talk {
             Name::Keys | Name::RandomKey => self.walk(id, args, host),
             Name::FlushAll | Name::FlushDb => return self.flush(id, args, sink, host),
             Name::Debug => return self.debug(args, sink, host),
-            Name::KvApply => return self.apply(args, sink),
+            Name::KvApply => return self.apply(args, sink, host),
             Name::KvGet => return self.fields(args, sink, host),
             Name::KvOpts => return self.options(args, sink),
             Name::KvRun => return self.run(args, sink, host),

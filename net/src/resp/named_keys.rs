@@ -11,7 +11,16 @@ use crate::slot::slot_of;
 use super::parser::Arguments;
 use super::token_text::read_token;
 
-/// Keys of one slot, none of them twice, and the name of the write.
+/// Which keys a command may name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NamedKeysMay {
+    /// How many, at most.
+    pub(super) count_max: usize,
+    /// They may be of several slots.
+    pub(super) be_spread: bool,
+}
+
+/// Keys, none of them twice, and the name of the write.
 #[derive(Clone, Debug)]
 pub(super) struct NamedKeys<'a> {
     few: [&'a [u8]; FEW_KEYS_MAX],
@@ -25,15 +34,16 @@ pub(super) struct NamedKeys<'a> {
 }
 
 impl<'a> NamedKeys<'a> {
-    /// Reads them from the argument `first` on, which there is: at most `keys_max`.
+    /// Reads them from the argument `first` on, which there is.
     ///
     /// # Errors
     /// The error of RESP.
     pub(super) fn read(
         args: Arguments<'a>,
         first: usize,
-        keys_max: usize,
+        may: NamedKeysMay,
     ) -> Result<Self, Vec<u8>> {
+        let keys_max = may.count_max;
         let mut read = NamedKeys {
             few: [&[]; FEW_KEYS_MAX],
             count: 0,
@@ -41,10 +51,10 @@ impl<'a> NamedKeys<'a> {
             token: None,
             next: first + 1,
         };
-        read.add(args.get(first), keys_max)?;
+        read.add(args.get(first), may)?;
         let mut count = 1;
         while read.has_word(args, b"KEY") {
-            read.add(args.get(read.next + 1), keys_max)?;
+            read.add(args.get(read.next + 1), may)?;
             read.next += 2;
             count += 1;
         }
@@ -89,8 +99,8 @@ impl<'a> NamedKeys<'a> {
         self.next + 1 < args.len() && args.get(self.next).eq_ignore_ascii_case(word)
     }
 
-    fn add(&mut self, key: &'a [u8], keys_max: usize) -> Result<(), Vec<u8>> {
-        if self.all().len() == keys_max {
+    fn add(&mut self, key: &'a [u8], may: NamedKeysMay) -> Result<(), Vec<u8>> {
+        if self.all().len() == may.count_max {
             // The limit is told when all are counted.
             return Ok(());
         }
@@ -98,6 +108,7 @@ impl<'a> NamedKeys<'a> {
             return Err(b"ERR a key has 1 to 1024 bytes".to_vec());
         }
         if let Some(first) = self.all().first()
+            && !may.be_spread
             && slot_of(key) != slot_of(first)
         {
             return Err(b"CROSSSLOT Keys in request don't hash to the same slot".to_vec());

@@ -317,7 +317,7 @@ impl ShardTracker {
         self.tracking.is_wanted.load(Ordering::SeqCst)
     }
 
-    /// Tells those of a key that have read it, or track its prefix, and takes them out of the table.
+    /// Tells those of a key that have read it, or track its prefix, and takes it out of the table.
     fn invalidate(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>) {
         if !self.is_tracked() {
             return;

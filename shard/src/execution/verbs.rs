@@ -5,6 +5,7 @@
 //! every key as it was.
 
 pub(crate) mod copied;
+pub(crate) mod copied_program;
 pub(crate) mod fire;
 pub(crate) mod past;
 pub(crate) mod program;

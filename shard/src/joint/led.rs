@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_net::script::Spent;
+use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
@@ -52,10 +53,36 @@ pub(crate) struct RedoRecord {
 }
 
 /// What the client gets when it is decided.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Answer {
+    /// The reply of a script, or the whole reply item of a program.
     pub(crate) reply: Vec<u8>,
     pub(crate) messages: Messages,
+    /// It is that of a program, with this status.
+    pub(crate) of_program: Option<Status>,
+    /// It leaves behind this record, if nothing is decided.
+    pub(crate) gate: Lsn,
+}
+
+impl Answer {
+    /// The reply of a script. What it shows was durable before it was copied.
+    pub(crate) fn of_script(reply: Vec<u8>, messages: Messages) -> Self {
+        Answer {
+            reply,
+            messages,
+            of_program: None,
+            gate: Lsn(0),
+        }
+    }
+
+    /// The reply item of a program, behind this record.
+    pub(crate) fn of_program(reply: Vec<u8>, status: Status, gate: Lsn) -> Self {
+        Answer {
+            of_program: Some(status),
+            gate,
+            ..Answer::of_script(reply, Vec::new())
+        }
+    }
 }
 
 /// A change that a shard leads.
@@ -86,7 +113,7 @@ pub(crate) struct Led {
     pub(crate) grows: bool,
     /// What it leaves, by shard.
     pub(crate) parts: BTreeMap<u16, Vec<LeftKey>>,
-    pub(crate) answer: Answer,
+    pub(crate) answer: Option<Answer>,
     pub(crate) redo: Option<RedoRecord>,
     /// What is kept for its redo record.
     pub(crate) reserved: Option<PartNeeds>,
@@ -111,7 +138,7 @@ impl Led {
             time_us: None,
             grows: false,
             parts: BTreeMap::new(),
-            answer: Answer::default(),
+            answer: None,
             redo: None,
             reserved: None,
         }
@@ -144,7 +171,7 @@ impl Led {
         self.copies_bytes = 0;
         self.parts.clear();
         self.grows = false;
-        self.answer = Answer::default();
+        self.answer = None;
     }
 
     /// Uses these keys.
@@ -160,6 +187,15 @@ impl Led {
             keys.push(key);
         }
         is_new
+    }
+
+    /// It leaves this of a key of a shard.
+    pub(crate) fn leaves(&mut self, shard: u16, key: LeftKey) {
+        let copy = self.copies.get(&key.key);
+        let held = copy.and_then(|copy| copy.value.as_ref());
+        let held_bytes = held.map_or(0, |held| held.bytes.len().next_multiple_of(8));
+        self.grows |= key.value_bytes() > held_bytes || held.is_none() && key.left.is_some();
+        self.parts.entry(shard).or_default().push(key);
     }
 
     /// Begins to claim all keys, under another name, and tells the first shard that is asked.
@@ -276,7 +312,7 @@ impl Led {
         let parts = self.parts.values().flatten().map(LeftKey::bytes);
         parked
             + self.copies_bytes
-            + self.answer.reply.len()
+            + self.answer.as_ref().map_or(0, |answer| answer.reply.len())
             + keys.sum::<usize>()
             + parts.sum::<usize>()
     }

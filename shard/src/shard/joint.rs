@@ -3,6 +3,7 @@
 
 mod leading;
 mod parts;
+mod program;
 mod starting;
 
 use penstock_net::status::Status;

@@ -24,6 +24,7 @@ use crate::joint::Joint;
 use crate::now::Now;
 use crate::requests::parking::Order;
 use crate::shard::Shard;
+use crate::shard::joint::JointStep;
 
 impl<P: Blocks> Shard<P> {
     /// Runs, parks or mails one item; a reply item is written at the end of `pieces`.
@@ -160,10 +161,20 @@ impl<P: Blocks> Shard<P> {
             self.front
                 .audit_keyspace(operation, asks.extra(), asks.key());
         }
+        let joins = self.joins_program(operation, asks, slot);
+        if let Some(Err(refusal)) = joins {
+            let status = refusal.status();
+            return self
+                .execution
+                .refuse_item(asked, operation, status, &refusal, out);
+        }
         let owner = self.execution.setup.owner(slot);
         if owner != self.execution.setup.shard() {
             let is_read = asked.is_read() || asks.may_show_value();
             return self.mail_request(owner, operation, slot, is_read, out);
+        }
+        if joins.is_some() {
+            return JointStep(self).begin_joint(now, operation, slot, out);
         }
         let own = Own {
             operation,

@@ -3,6 +3,7 @@
 
 use crate::format::record::{ValueKind, part_bytes};
 use crate::format::redo::Outcome;
+use crate::format::system_key::token_time_ms;
 use crate::log::room::{Purpose, Room};
 use crate::memory::cache::cells::cell_bytes;
 use crate::memory::keys::Found;
@@ -218,9 +219,15 @@ impl<P: Blocks> Store<P> {
             }
             Some(left) => change.put(0, left.value, left.expiry_ms),
         }
-        match change.commit_owed(now_us) {
-            Ok(committed) => Leaving::Done(Some(committed.lsn)),
-            Err(_) => Leaving::Wait,
+        let Ok(committed) = change.commit_owed(now_us) else {
+            return Leaving::Wait;
+        };
+        let token_ms = token_time_ms(outcome.key, self.data.time_ms());
+        if let Some(token_ms) = token_ms
+            && let Found::Cached(id) = self.data.keys.find(slot, hash, outcome.key)
+        {
+            self.data.note_token(slot, id, token_ms);
         }
+        Leaving::Done(Some(committed.lsn))
     }
 }

@@ -14,7 +14,7 @@ use super::super::apply_text::read_apply;
 use super::super::fields_read::FieldsRead;
 use super::super::host::{ClusterView, Host};
 use super::super::items::put_get;
-use super::super::named_keys::NamedKeys;
+use super::super::named_keys::{NamedKeys, NamedKeysMay};
 use super::super::parser::Arguments;
 use super::super::rights;
 use super::super::run_text::{program_named, read_arguments, unknown_program};
@@ -91,8 +91,13 @@ impl Talk {
     }
 
     /// KV.APPLY.
-    pub(super) fn apply(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>) -> Passed {
-        let read = match read_apply(args) {
+    pub(super) fn apply(
+        &mut self,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        let read = match read_apply(args, self.runs_spread(host)) {
             Ok(read) => read,
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
         };
@@ -101,6 +106,10 @@ impl Talk {
             return Passed::Waits;
         }
         let apply = &read.apply;
+        let is_spread = is_spread(apply.keys().iter().map(Vec::as_slice));
+        if is_spread && !self.is_idle(sink) {
+            return Passed::Waits;
+        }
         if !sink.has_room(1, apply.item_bytes()) {
             return Passed::Part;
         }
@@ -108,9 +117,14 @@ impl Talk {
         subject.set(Name::KvApply, args.get(1), args.len(), slot_of(args.get(1)));
         subject.is_noted = self.is_clustered && apply.has_effect();
         let names = self.options.has_names.then(|| Arc::new(read.names(args)));
-        self.changes(sink, (read.token, names), |batch, out| {
+        self.changes(sink, (read.token, names, is_spread), |batch, out| {
             batch.apply(out, apply)
         })
+    }
+
+    /// Whether programs may have keys of several slots.
+    fn runs_spread(&self, host: &dyn Host) -> bool {
+        !self.is_clustered && host.joined_cores() > 0
     }
 
     /// KV.RUN.
@@ -120,7 +134,11 @@ impl Talk {
         sink: &mut Sink<'_>,
         host: &dyn Host,
     ) -> Passed {
-        let keys = match NamedKeys::read(args, 2, FEW_KEYS_MAX) {
+        let may = NamedKeysMay {
+            count_max: FEW_KEYS_MAX,
+            be_spread: self.runs_spread(host),
+        };
+        let keys = match NamedKeys::read(args, 2, may) {
             Ok(keys) => keys,
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
         };
@@ -136,6 +154,10 @@ impl Talk {
             }
             return self.refuse(|out| unknown_program(&schema.programs, args.get(1), out));
         };
+        let is_spread = is_spread(keys.all().iter().copied());
+        if is_spread && !self.is_idle(sink) {
+            return Passed::Waits;
+        }
         let given = match read_arguments(program, keys.all().len(), args, keys.next) {
             Ok(given) => given,
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
@@ -147,16 +169,16 @@ impl Talk {
         subject.set(Name::KvRun, args.get(2), args.len() - 1, slot);
         subject.is_noted = self.is_clustered && program.has_effect();
         let names = program.names().filter(|_| self.options.has_names).cloned();
-        self.changes(sink, (keys.token, names), |batch, out| {
+        self.changes(sink, (keys.token, names, is_spread), |batch, out| {
             batch.run_of(out, program.id(), keys.all(), given.all());
         })
     }
 
-    /// A command of one item that tells what an APPLY tells.
+    /// A command of one item that tells what an APPLY tells. It may be under way alone.
     fn changes(
         &mut self,
         sink: &mut Sink<'_>,
-        (own_token, names): (Option<Token>, Option<Arc<AnswerNames>>),
+        (own_token, names, is_alone): (Option<Token>, Option<Arc<AnswerNames>>, bool),
         write: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
     ) -> Passed {
         let number = self.ring.next_item();
@@ -170,6 +192,9 @@ impl Talk {
         let entry = self.ring.push(Fold::Apply(names), self.protocol);
         if token.is_some() {
             self.ring.has_token();
+        }
+        if is_alone {
+            self.ring.holds_others_back(entry);
         }
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);
@@ -217,4 +242,10 @@ impl Talk {
         self.ring.close(entry, &mut self.out);
         Passed::Whole
     }
+}
+
+/// Whether keys are of several slots: a program of such keys is under way alone.
+fn is_spread<'k>(mut keys: impl Iterator<Item = &'k [u8]>) -> bool {
+    let first = keys.next().map(slot_of);
+    keys.any(|key| Some(slot_of(key)) != first)
 }

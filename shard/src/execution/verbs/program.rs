@@ -475,7 +475,7 @@ fn lacks_first(terms: &Terms<'_>, first: &Key<'_>) -> bool {
 
 /// The reply of a program that was denied. It shows the keys as they were, so it waits for what
 /// they show.
-fn denied(
+pub(super) fn denied(
     context: &Context<'_>,
     denial: Denial,
     request: &ApplyRequest<'_>,

@@ -29,6 +29,8 @@ use penstock_storage::system_key::{HORIZON_KEY, TokenKey, token_key, token_time_
 use penstock_storage::token::TokenAnswer;
 use penstock_storage::version::{PARTITIONS, SLOTS, Version as Stored, partition_of};
 
+use crate::joint::message::{LeftKey, LeftValue};
+
 use super::{Cold, Context, Key, KeyHash, Ran, no_room, refused, wire};
 
 const _: () = assert!(AHEAD_MS_MAX == TOKEN_AHEAD_MS_MAX);
@@ -331,6 +333,41 @@ fn answer_again<P: Blocks>(
 }
 
 impl NewToken {
+    /// What is left of its key with a change of several slots that was answered with these numbers,
+    /// and no version.
+    ///
+    /// # Errors
+    /// Why it cannot be kept.
+    pub(crate) fn left<P: Blocks>(
+        &self,
+        store: &Store<P>,
+        numbers: &[u8],
+    ) -> Result<LeftKey, NoRoom> {
+        if let Some(lack) = self.lack {
+            return Err(lack);
+        }
+        let answer = TokenAnswer {
+            request_hash: self.request_hash,
+            version: Some(Stored::default()),
+            numbers,
+        };
+        let mut value = Vec::new();
+        answer.encode(&mut value);
+        // One that has expired may be there.
+        let cell = self.at.cell;
+        let cell = cell.filter(|id| !store.keys().cell(*id).is_deleted());
+        Ok(LeftKey {
+            key: (*self.key).into(),
+            seen: cell.map(|id| store.keys().version(id)),
+            left: Some(LeftValue {
+                bytes: value.into(),
+                kind: ValueKind::Plain,
+                expiry_ms: Some(self.expiry_ms),
+                keeps_effects: false,
+            }),
+        })
+    }
+
     /// The part that is kept with a change which was answered with these numbers.
     #[inline]
     fn part<'p>(&'p self, version: Option<Stored>, numbers: &'p [u8]) -> TokenPart<'p> {

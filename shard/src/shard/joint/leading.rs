@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_net::item::ItemForm;
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::reply::ReplyHead;
 use penstock_net::request::Version;
@@ -22,6 +23,7 @@ use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::accounts::busy::AnswerTerms;
 use crate::execution::operation::Operation;
+use crate::execution::verbs::Cold;
 use crate::execution::verbs::copied::CopiedKeys;
 use crate::execution::verbs::script::{self, ASKED, Bounds, Ended, NO_MESSAGES, too_much_of};
 use crate::joint::led::{Answer, Led, LedPhase, RedoRecord};
@@ -37,10 +39,16 @@ use super::JointStep;
 use super::parts::PartStep;
 
 /// Why a change does not go on.
-type Refused = (Status, String);
+pub(super) type Refused = (Status, String);
 
 /// What a run has led to.
-enum Ran {
+pub(super) enum Ran {
+    /// It needs this read first, and then runs with the same copies.
+    Reads(Cold),
+    /// There is no room for what it needs now.
+    Rests,
+    /// Effects of a key are due: all keys are copied anew.
+    Anew,
     /// It needs this key, too.
     Wants(Box<[u8]>),
     Refused(Refused),
@@ -106,10 +114,7 @@ impl<P: Blocks> JointStep<'_, P> {
                 self.0.execution.phase.note_progress(true);
                 false
             }
-            LedPhase::Running => {
-                self.run_led(step, at);
-                true
-            }
+            LedPhase::Running => self.run_led(step, at),
             LedPhase::Reserving => self.reserve_redo(step, at),
             LedPhase::Ready => !is_on_hold && self.decide(step, at),
             LedPhase::Decided(lsn) if lsn <= durable => {
@@ -151,6 +156,10 @@ impl<P: Blocks> JointStep<'_, P> {
         }
         let parked = self.0.execution.joint.led[at].parked.as_ref();
         let item = parked.expect("it is not answered").item.clone();
+        if ItemForm::of(&item) == ItemForm::Apply {
+            self.begin_program(at, &item);
+            return true;
+        }
         let request = ScriptRequest::read(&item).expect("it was read before");
         let led = &mut self.0.execution.joint.led[at];
         (led.spent, led.time_us) = (request.spent(), request.time_us());
@@ -171,6 +180,16 @@ impl<P: Blocks> JointStep<'_, P> {
         for_each_missing_key(&request, |key, since| {
             names.insert(key.into(), Some(since));
         });
+        self.claim_names(at, names);
+        true
+    }
+
+    /// Claims keys with these names, which were missing since these versions.
+    pub(super) fn claim_names(
+        &mut self,
+        at: usize,
+        names: impl IntoIterator<Item = (Box<[u8]>, Option<Version>)>,
+    ) {
         let setup = &self.0.execution.setup;
         let mut keys: BTreeMap<u16, Vec<ClaimedKey>> = BTreeMap::new();
         for (key, since) in names {
@@ -181,7 +200,6 @@ impl<P: Blocks> JointStep<'_, P> {
         }
         self.0.execution.joint.led[at].set_keys(keys);
         self.claim_all(at);
-        true
     }
 
     /// Gives up what a change has, because there is no room for it now. It begins anew.
@@ -212,16 +230,34 @@ impl<P: Blocks> JointStep<'_, P> {
         }
     }
 
-    /// Runs a change on its copies.
-    fn run_led(&mut self, step: &mut Step<'_, P::Block>, at: usize) {
+    /// Runs a change on its copies. `false`: it waits for a read.
+    fn run_led(&mut self, step: &mut Step<'_, P::Block>, at: usize) -> bool {
         if self.is_denied_by_now(at) {
             let text = "the rights of the user have changed meanwhile";
-            return self.refuse_led(step, at, Status::Denied, text);
+            self.refuse_led(step, at, Status::Denied, text);
+            return true;
         }
-        let mut scripts = self.0.execution.scripts.take();
-        let ran = self.run_on_copies(at, &mut scripts);
-        self.0.execution.scripts = scripts;
+        let parked = self.0.execution.joint.led[at].parked.as_ref();
+        let item = &parked.expect("it is not answered").item;
+        let ran = match ItemForm::of(item) {
+            ItemForm::Apply => self.run_program(step.now, at),
+            _ => {
+                let mut scripts = self.0.execution.scripts.take();
+                let ran = self.run_on_copies(at, &mut scripts);
+                self.0.execution.scripts = scripts;
+                ran
+            }
+        };
         match ran {
+            Ran::Reads(cold) => {
+                PartStep(&mut self.0.execution).read_for_part(cold);
+                return false;
+            }
+            Ran::Rests => self.rest(step.now, at),
+            Ran::Anew => {
+                self.release_all(at);
+                self.claim_all(at);
+            }
             Ran::Refused((status, text)) => self.refuse_led(step, at, status, &text),
             Ran::Wants(key) => {
                 self.release_all(at);
@@ -233,16 +269,17 @@ impl<P: Blocks> JointStep<'_, P> {
             Ran::Ended(answer) if self.0.execution.joint.led[at].parts.is_empty() => {
                 self.release_all(at);
                 let mut led = self.0.execution.joint.led.remove(at).expect("it is led");
-                led.answer = answer;
-                // What it shows was durable before it was copied.
-                self.answer_led(step, &mut led, Lsn(0));
+                let gate = answer.gate;
+                led.answer = Some(answer);
+                self.answer_led(step, &mut led, gate);
             }
             Ran::Ended(answer) => {
                 let led = &mut self.0.execution.joint.led[at];
-                led.answer = answer;
+                led.answer = Some(answer);
                 led.phase = LedPhase::Reserving;
             }
         }
+        true
     }
 
     /// Whether the rights of its user do not allow a change any more.
@@ -303,10 +340,7 @@ impl<P: Blocks> JointStep<'_, P> {
             );
             reply.clear();
             Replies::new(&mut reply, protocol_of(&request)).error(text.as_bytes());
-            return Ran::Ended(Answer {
-                reply,
-                messages: Vec::new(),
-            });
+            return Ran::Ended(Answer::of_script(reply, Vec::new()));
         }
         let mut keeps = *end == ScriptEnd::Answered;
         if *end == ScriptEnd::Unknown {
@@ -331,14 +365,19 @@ impl<P: Blocks> JointStep<'_, P> {
             return Ran::Refused(refused);
         }
         self.note_reads(at, staged);
-        Ran::Ended(Answer { reply, messages })
+        Ran::Ended(Answer::of_script(reply, messages))
+    }
+
+    /// Bytes that a redo record has, at most.
+    pub(super) fn redo_bytes_max(&self) -> usize {
+        let longest = PartNeeds::record_bytes(REDO_KEY_BYTES, VALUE_BYTES_MAX);
+        self.0.execution.store.log().record_bytes_max().min(longest)
     }
 
     /// Notes what a run leaves of each key, by shard.
     fn note_parts(&mut self, at: usize, staged: &Staged) -> Result<(), Refused> {
         let setup = &self.0.execution.setup;
-        let longest = PartNeeds::record_bytes(REDO_KEY_BYTES, VALUE_BYTES_MAX);
-        let record_bytes_max = self.0.execution.store.log().record_bytes_max().min(longest);
+        let record_bytes_max = self.redo_bytes_max();
         let from_ms = self.0.execution.store.data().clock().next_ms();
         let led = &mut self.0.execution.joint.led[at];
         let mut bytes = PartNeeds::record_bytes(REDO_KEY_BYTES, 0);
@@ -365,11 +404,8 @@ impl<P: Blocks> JointStep<'_, P> {
                 }),
             };
             bytes += key.redo_bytes();
-            let held = led.copies[left.name].value.as_ref();
-            let held_bytes = held.map_or(0, |held| held.bytes.len().next_multiple_of(8));
-            led.grows |= key.value_bytes() > held_bytes || held.is_none() && key.left.is_some();
             let shard = setup.owner(slot_of(left.name));
-            led.parts.entry(shard).or_default().push(key);
+            led.leaves(shard, key);
         }
         match bytes <= record_bytes_max {
             true => Ok(()),
@@ -497,15 +533,27 @@ impl<P: Blocks> JointStep<'_, P> {
     /// Answers a change, behind this record.
     fn answer_led(&mut self, step: &mut Step<'_, P::Block>, led: &mut Led, lsn: Lsn) {
         let mut parked = led.parked.take().expect("it is answered once");
-        let Answer { reply, messages } = std::mem::take(&mut led.answer);
+        let answer = led.answer.take().expect("it has run");
+        let Answer {
+            reply,
+            messages,
+            of_program,
+            ..
+        } = answer;
         self.0.unreserve(&mut parked);
         let operation = Operation::of(&parked);
         let level = self.0.execution.reachable(operation.level);
         let level = level.max(penstock_net::level::AckLevel::Disk);
         let mut out = Vec::new();
-        let item = parked.address.item;
-        ReplyHead::new(Status::Ok, item, level, Version::default()).write(&mut out, &reply);
-        self.0.execution.stats.answer(ASKED, Status::Ok);
+        match of_program {
+            Some(_) => out = reply,
+            None => {
+                let item = parked.address.item;
+                ReplyHead::new(Status::Ok, item, level, Version::default()).write(&mut out, &reply);
+            }
+        }
+        let status = of_program.unwrap_or(Status::Ok);
+        self.0.execution.stats.answer(ASKED, status);
         self.0
             .execution
             .stats

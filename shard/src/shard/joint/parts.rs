@@ -8,6 +8,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::record::ValueKind;
 use penstock_storage::store::{Leaving, NoRoom, Noted, PartNeeds, Writer};
+use penstock_storage::system_key::is_token;
 
 use crate::execution::Execution;
 use crate::execution::operation::{check_members, check_value};
@@ -217,6 +218,11 @@ impl<P: Blocks> PartStep<'_, P> {
         let hash = self.0.setup.hash();
         for key in &held.left {
             let home = hash.home_of(&key.key);
+            if is_token(&key.key) {
+                // No keyspace has it.
+                self.0.store.add_needs(home, &key.outcome(), &mut needs);
+                continue;
+            }
             let value = key.left.as_ref().map(|left| &left.bytes[..]);
             check_value(
                 &self.0.store,
@@ -255,11 +261,11 @@ impl<P: Blocks> PartStep<'_, P> {
         }
     }
 
-    /// Notes what a part changes before it is decided, so before its answer leaves. Nobody reads its
-    /// keys until it is made or given up.
+    /// Notes what a part changes before it is decided, so before the answer leaves. Nobody reads
+    /// its keys until it is made or given up.
     fn note_coming(&mut self, held: &Held) {
         if let Some(changed) = self.0.store.data_mut().changed_keys() {
-            for key in &held.left {
+            for key in held.left.iter().filter(|key| !is_token(&key.key)) {
                 let writer = held.writer;
                 changed.note(&key.key, Noted::Coming { writer });
             }
@@ -309,7 +315,7 @@ impl<P: Blocks> PartStep<'_, P> {
 
     /// Reads a key, unless that goes on. Each part reads one key at a time, so no other bound is
     /// asked: what fills it may wait for this part.
-    fn read_for_part(&mut self, cold: Cold) {
+    pub(super) fn read_for_part(&mut self, cold: Cold) {
         let parking = &mut self.0.requests.parking;
         if !parking.has_read_for(&cold) {
             parking.fetch(cold);

@@ -306,3 +306,74 @@ fn what_a_change_over_several_shards_shows_is_noted_where_its_keys_are() {
         assert!(read.is_some() && shown > read, "{lines:?}");
     }
 }
+
+/// A program that takes from a key of each shard, as a command of RESP.
+fn takes(a: &str, b: &str, token: &str) -> String {
+    format!("KV.APPLY {a} KEY {b} {token}k1.decimal~>=~1 k1.decimal~-=~1 k2.decimal~+=~1")
+}
+
+fn numbers(node: &mut Node, keys: [&String; 2]) -> [String; 2] {
+    let found = node.read_all();
+    keys.map(|key| match &found[key].content {
+        Content::Text(text) => text.clone(),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn a_program_with_keys_of_several_shards_is_one_change() {
+    let mut node = Node::new(SHARDS, None);
+    node.settle();
+    let (a, b) = (&keys_of(0)[0], &keys_of(1)[0]);
+    ask(&mut node, format!("MSET {a} 1 {b} 5"));
+    let before = node.decided();
+    let reply = ask(&mut node, takes(a, b, ""));
+    assert!(
+        reply.contains("OK") && reply.contains(":0\\r\\n:6"),
+        "{reply}"
+    );
+    assert_eq!(node.decided(), before + 1);
+    // A guard that does not hold leaves both.
+    let reply = ask(&mut node, takes(a, b, ""));
+    assert!(reply.contains("GUARD_FAILED"), "{reply}");
+    assert_eq!(numbers(&mut node, [a, b]), ["0", "6"]);
+    // So do effects of an expiry, which are of one slot.
+    let armed =
+        format!("KV.APPLY {a} KEY {b} k1~put 1 k1~expires~in~2000ms when~k1~expires:~k2~put 7");
+    let reply = ask(&mut node, armed);
+    assert!(reply.starts_with("-CROSSSLOT"), "{reply}");
+    assert_eq!(numbers(&mut node, [a, b]), ["0", "6"]);
+}
+
+#[test]
+fn a_program_of_several_shards_is_done_once_for_its_token_whenever_the_power_is_cut() {
+    let (a, b) = (&keys_of(0)[0], &keys_of(1)[0]);
+    let token = format!("TOKEN order-17 SENT {} ", time_ms(0));
+    let mut random = Random::new(3);
+    let (mut replayed, mut resumed) = (0, 0);
+    for rounds in 0..ROUNDS {
+        let mut node = Node::new(SHARDS, None);
+        node.settle();
+        ask(&mut node, format!("MSET {a} 9 {b} 9"));
+        node.ask(0, &[takes(a, b, &token)]);
+        (0..rounds).for_each(|_| _ = node.round());
+        let is_answered = !node.take_replies().is_empty();
+        let mut again = node.cut(&mut random, SHARDS);
+        resumed += again.met().with_redo;
+        again.settle();
+        let reply = ask(&mut again, takes(a, b, &token));
+        assert!(reply.contains(":8\\r\\n:10"), "{rounds}: {reply}");
+        let is_replayed = reply.contains("replayed\\r\\n:1");
+        assert!(is_replayed || !is_answered, "{rounds}: {reply}");
+        replayed += usize::from(is_replayed);
+        assert_eq!(numbers(&mut again, [a, b]), ["8", "10"], "{rounds}");
+        // Another request with the token is none.
+        let other = ask(&mut again, takes(b, a, &token));
+        assert!(other.contains(":9\\r\\n:9"), "of another slot: {other}");
+        let other = format!("KV.APPLY {a} KEY {b} {token}k1.decimal~-=~2 k2.decimal~+=~2");
+        let other = ask(&mut again, other);
+        assert!(other.starts_with("-TOKENREUSED"), "{other}");
+    }
+    assert!(replayed > 0 && replayed < ROUNDS, "{replayed}");
+    assert!(resumed > 0, "no start has made a token");
+}
