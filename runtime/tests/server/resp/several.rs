@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use penstock_net::slot::{core_of, slot_of};
 
 use super::spread::{ACCOUNTS, MONEY, PAYERS, number, pay};
 use super::{Talk, folder};
@@ -56,7 +58,7 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
     }
     let all = MONEY * i64::try_from(ACCOUNTS).expect("few");
     let (mut resumed, mut amid, mut counts) = (0, 0, [[0; 2]; PAYERS]);
-    let (mut round, mut before) = (0, SHARDS[0]);
+    let (mut round, mut before, mut order) = (0, SHARDS[0], None);
     while round + 1 < SHARDS.len() || resumed == 0 && round < KILLS_MAX {
         round += 1;
         let shards = SHARDS.get(round).copied().unwrap_or(2);
@@ -73,6 +75,7 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
                 }
             }
             wait_for(&paid, PAID_MIN);
+            order = (before > 1).then(|| Order::place(address, round));
             amid += usize::from(before > 1 && stops_amid_change(&server, &data, &paid));
             server.process.kill().unwrap();
             server.process.wait().unwrap();
@@ -87,6 +90,14 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
             .count();
         let mut talk = Talk::with(address);
         assert_eq!(sum(&mut talk), all, "round {round}");
+        if let Some(order) = order.take() {
+            order.place_again(&mut talk);
+            assert_eq!(
+                sum(&mut talk),
+                all,
+                "round {round}: an order was executed twice"
+            );
+        }
         for (payer, [acknowledged, asked]) in ended.into_iter().enumerate() {
             let moves = number(&mut talk, &format!("moves:{payer}"));
             let [least, most] = counts[payer].map(|count: i64| count);
@@ -107,6 +118,43 @@ fn money_that_moves_between_shards_is_neither_made_nor_lost_over_kill_9_backups_
     for backup in 1..=3 {
         check_backup(&vault, backup, all);
     }
+}
+
+/// A KV.APPLY with a token that moves money between accounts of two shards, and its answer.
+struct Order {
+    words: Vec<String>,
+    reply: String,
+}
+
+impl Order {
+    fn place(address: SocketAddr, number: usize) -> Order {
+        let core = |account: &String| core_of(slot_of(account.as_bytes()), 2);
+        let accounts: Vec<String> = (0..ACCOUNTS).map(|it| format!("account:{it}")).collect();
+        let other = accounts.iter().find(|it| core(it) != core(&accounts[0]));
+        let other = other.expect("both shards have some");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let sent_ms = now.expect("behind 1970").as_millis();
+        let line = format!(
+            "KV.APPLY {} KEY {other} TOKEN order-{number} SENT {sent_ms} k1.decimal~-=~1 \
+             k2.decimal~+=~1",
+            accounts[0]
+        );
+        let words: Vec<String> = line.split(' ').map(|word| word.replace('~', " ")).collect();
+        let reply = ask(&mut Talk::with(address), &words);
+        assert!(reply.contains("replayed\r\n:0"), "{reply}");
+        Order { words, reply }
+    }
+
+    /// The answer is the first one.
+    fn place_again(&self, talk: &mut Talk) {
+        let first = self.reply.replace("replayed\r\n:0", "replayed\r\n:1");
+        assert_eq!(ask(talk, &self.words), first);
+    }
+}
+
+fn ask(talk: &mut Talk, words: &[String]) -> String {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    talk.ask(&words)
 }
 
 /// Waits until so many payments are acknowledged. A server that stands still acknowledges none.
