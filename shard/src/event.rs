@@ -40,6 +40,8 @@ pub struct Outside {
     pub kept: usize,
     /// What its peer has sent begins with a request that is not whole.
     pub is_partial: bool,
+    /// Its peer waits for something that others are to do: silence is no fault of his.
+    pub awaits_others: bool,
 }
 
 /// Everything that can happen to a shard.

@@ -19,7 +19,7 @@ use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::record::{KindedValue, PartView, ValueKind};
+use penstock_storage::record::{PartView, ValueKind};
 use penstock_storage::store::aligned_span;
 use penstock_storage::version::SLOTS;
 
@@ -93,14 +93,6 @@ pub(crate) struct Unread {
     pub(crate) message: String,
 }
 
-/// The number of the type of the members of a value; 0 of a plain one.
-pub(crate) fn type_number(value: KindedValue<'_>) -> u8 {
-    match value.kind {
-        ValueKind::Plain => 0,
-        ValueKind::Head => value.bytes.first().copied().unwrap_or_default(),
-    }
-}
-
 impl ColdKey {
     /// What the step that `request` asks for needs of a part.
     pub(crate) fn of(part: &PartView<'_>, request: &ScanRequest<'_>) -> ColdKey {
@@ -110,7 +102,7 @@ impl ColdKey {
         ColdKey {
             key: part.key().into(),
             value: has_value.then(|| part.value().into()),
-            type_number: type_number(part.kinded_value()),
+            type_number: part.kinded_value().type_number(),
             version: Version {
                 epoch: part.epoch(),
                 sequence: part.sequence(),

@@ -409,6 +409,7 @@ impl Sessions {
             return;
         };
         session.last_received_us = now_us;
+        session.awaits_others = held.awaits_others;
         match held.is_partial {
             true => session.partial_frame(now_us, held.input),
             false => session.arriving = None,
@@ -583,7 +584,7 @@ mod tests {
             input,
             replies,
             is_partial,
-            kept: 0,
+            ..Outside::default()
         }
     }
 

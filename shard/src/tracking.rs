@@ -8,7 +8,7 @@
 use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::{Data, Noted, Store, Writer};
+use penstock_storage::store::{Data, KeyChange, Noted, Store, Writer};
 
 use crate::cluster::ClusterMember;
 use crate::mail::SessionId;
@@ -21,16 +21,15 @@ pub trait Tracker {
     /// before the step that shows him a value.
     fn is_wanted(&self) -> bool;
 
-    /// A key has changed at this time, in unix milliseconds: it has this expiry now, and this
-    /// connection has asked for the change.
-    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, time_ms: u64);
+    /// A key has changed at this time, in unix milliseconds.
+    fn changed(&self, key: &[u8], change: KeyChange, time_ms: u64);
 
     /// A key is about to change: this connection has asked for that. Who reads it from now on sees
     /// it changed, unless the change is given up.
     fn comes(&self, key: &[u8], writer: Option<Writer>);
 
-    /// A key has changed of which was said that it would: it has this expiry now.
-    fn made(&self, key: &[u8], expiry_ms: Option<u64>, time_ms: u64);
+    /// A key has changed of which was said that it would.
+    fn made(&self, key: &[u8], change: KeyChange, time_ms: u64);
 
     /// A value of a key was shown that expires then.
     fn shown(&self, key: &[u8], expiry_ms: u64);
@@ -133,11 +132,9 @@ impl Tracking {
         }
         for (key, noted) in changed.notes() {
             match noted {
-                Noted::Changed { expiry_ms, writer } => {
-                    tracker.changed(key, expiry_ms, writer, time_ms);
-                }
+                Noted::Changed(change) => tracker.changed(key, change, time_ms),
                 Noted::Coming { writer } => tracker.comes(key, writer),
-                Noted::Made { expiry_ms } => tracker.made(key, expiry_ms, time_ms),
+                Noted::Made(change) => tracker.made(key, change, time_ms),
                 Noted::Shown { expiry_ms } => tracker.shown(key, expiry_ms),
             }
         }

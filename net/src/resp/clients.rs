@@ -212,6 +212,21 @@ pub(super) fn kill(
     after
 }
 
+/// CLIENT UNBLOCK.
+pub(super) fn unblock(args: Arguments<'_>, host: &dyn Host, replies: &mut Replies<'_>) {
+    // More arguments than the reason are passed over, as Valkey does.
+    let is = |name: &[u8]| args.len() == 4 && args.get(3).eq_ignore_ascii_case(name);
+    if args.len() == 4 && !is(b"TIMEOUT") && !is(b"ERROR") {
+        return replies.error(b"ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+    }
+    let Some(id) = read_integer(args.get(2)) else {
+        return replies.error(b"ERR value is not an integer or out of range");
+    };
+    let waits = u64::try_from(id).ok().zip(host.waiters());
+    let is_ended = waits.is_some_and(|(id, waiters)| waiters.unblock(id, is(b"ERROR")));
+    replies.integer(is_ended.into());
+}
+
 /// A connection as a line of CLIENT LIST.
 pub(super) fn line_of(client: &Client, host: &dyn Host) -> String {
     let age_s = (host.unix_us() / 1_000_000).saturating_sub(client.since_s);
@@ -237,7 +252,8 @@ pub(super) fn line_of(client: &Client, host: &dyn Host) -> String {
     } else {
         ""
     };
-    let held = if client.is_held { "b" } else { "" };
+    let is_blocked = client.is_held || client.ticket.is_some();
+    let held = if is_blocked { "b" } else { "" };
     let flags = match [subscribes, held, tracks].concat() {
         none if none.is_empty() => "N".to_string(),
         flags => flags,

@@ -176,6 +176,9 @@ fn categories(command: &Command) -> Vec<&'static str> {
         categories.push("@admin");
     }
     categories.push(if has("fast") { "@fast" } else { "@slow" });
+    if has("blocking") {
+        categories.push("@blocking");
+    }
     if is_admin {
         categories.push("@dangerous");
     }

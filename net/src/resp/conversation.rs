@@ -1,6 +1,7 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod blocked;
 mod debug;
 mod ending;
 mod flush;
@@ -58,6 +59,7 @@ use paused::is_of_pauses;
 use subscribed::{Pauses, Subscribed};
 use tracking::Asked;
 
+pub use blocked::WaitsFor;
 pub use subscribed::{PushBytes, Received};
 pub use tracking::TrackedBy;
 
@@ -221,6 +223,7 @@ impl Conversation {
                 taken = bytes.len();
                 break;
             }
+            talk.pop_goes_on(host);
             let goes_on = talk.go_on(&mut sink);
             if !talk.drops_replies() || !goes_on || !talk.ring.has_room() || talk.is_out_full() {
                 talk.pauses.is_blocked = true;
@@ -351,6 +354,7 @@ impl Conversation {
             at = end;
         }
         self.talk.drops_replies();
+        self.talk.reports_held(host);
         self.talk.report_slow(host);
     }
 }
@@ -463,7 +467,7 @@ impl Talk {
         if self.login.is_some() && !self.login_goes_on(sink) {
             return false;
         }
-        let Some(under_way) = &mut self.under_way else {
+        let Some(under_way) = &self.under_way else {
             return true;
         };
         let items = under_way.items_to_send();
@@ -471,12 +475,14 @@ impl Talk {
             return false;
         }
         // A frame of its own, unless the first reads fit behind what is there.
-        if !sink.is_empty() && !sink.has_room(items, items * 2 * KEY_BYTES_MAX) {
+        let bytes = items * 2 * KEY_BYTES_MAX + self.try_bytes();
+        if !sink.is_empty() && !sink.has_room(items, bytes) {
             return false;
         }
         sink.items_max = sink.items_max.max(items);
         let first = self.ring.next_item();
         let (batch, frame) = sink.batch(first);
+        let under_way = self.under_way.as_mut().expect("there is one");
         under_way.send(first, batch, frame);
         for _ in 0..items {
             self.ring.add_item(under_way.entry);
@@ -494,13 +500,19 @@ impl Talk {
     /// Takes the reply of the command under way when it is done.
     fn end_under_way(&mut self) {
         let outcome = self.under_way.as_mut().and_then(UnderWay::outcome);
-        let Some((reply, watched)) = outcome else {
+        let Some(outcome) = outcome else {
             return;
         };
         let under_way = self.under_way.take().expect("it had an outcome");
-        self.watched.extend(watched);
+        self.watched.extend(outcome.watched);
+        if let (true, Some(slot)) = (self.is_clustered, outcome.popped_slot) {
+            self.ring.written().note(slot);
+        }
+        if outcome.has_waited {
+            self.ring.comes_now(under_way.entry);
+        }
         self.ring.settle(under_way.entry, &mut self.out, |replies| {
-            replies.raw(&reply)
+            replies.raw(&outcome.reply)
         });
     }
 

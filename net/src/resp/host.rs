@@ -14,6 +14,7 @@ use super::notifications::{NotificationFigures, Notifications};
 use super::pause::PauseControl;
 use super::table::Name;
 use super::tracking::{ClientTracking, KeyTracker};
+use super::waiting::KeyWaiters;
 
 /// A connection, as CLIENT LIST tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Client {
     pub tracking: ClientTracking,
     /// CLIENT PAUSE holds its next command.
     pub is_held: bool,
+    /// Its ticket while it waits for keys ([`KeyWaiters::begin`]).
+    pub ticket: Option<u64>,
 }
 
 /// What INFO, CONFIG GET, CLUSTER and HELLO tell of the server.
@@ -371,6 +374,11 @@ pub trait Host {
 
     /// Where connections are paused. `None`: nowhere.
     fn pauses(&self) -> Option<&dyn PauseControl> {
+        None
+    }
+
+    /// Where connections wait for keys. `None`: nowhere, and commands that block never do.
+    fn waiters(&self) -> Option<&dyn KeyWaiters> {
         None
     }
 

@@ -7,9 +7,10 @@ use super::cluster::node_name;
 use super::host::{Facts, Host, is_replica};
 use super::message::Kind;
 use super::parser::Arguments;
-use super::pause::{PauseControl, PausedCommands};
+use super::pause::PausedCommands;
 use super::table::COMMANDS;
 use super::tracking::{KeyTracker, TrackingFigures};
+use super::waiting::{KeyWaiters, WaitingFigures};
 use super::words::REDIS_VERSION;
 
 /// A line.
@@ -135,16 +136,18 @@ fn clients(facts: &Facts, host: &dyn Host) -> Vec<Row> {
     let until_us = pause.map_or(0, |it| it.until_us);
     let left_ms = until_us.saturating_sub(host.elapsed_us()) / 1000;
     let subscribers = host.broker().map_or(0, Broker::clients);
+    let waiters = host.waiters();
+    let waiting = waiters.map_or_else(WaitingFigures::default, KeyWaiters::figures);
     vec![
         ("connected_clients", facts.clients.to_string()),
         ("maxclients", facts.clients_max.to_string()),
-        // No command blocks but one that CLIENT PAUSE holds.
         (
             "blocked_clients",
-            pauses.map_or(0, PauseControl::held_clients).to_string(),
+            waiters.map_or(0, KeyWaiters::blocked_clients).to_string(),
         ),
         ("tracking_clients", tracked(host).clients.to_string()),
         ("pubsub_clients", subscribers.to_string()),
+        ("total_blocking_keys", waiting.keys.to_string()),
         ("paused_reason", reason.to_string()),
         ("paused_actions", actions.to_string()),
         ("paused_timeout_milliseconds", left_ms.to_string()),

@@ -84,6 +84,7 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
         Name::ZRem | Name::ZRemRangeByLex | Name::ZRemRangeByRank | Name::ZRemRangeByScore => {
             &["RW", "delete"]
         }
+        Name::BzMPop | Name::BzPopMax | Name::BzPopMin => &["RW", "access", "delete"],
         Name::ZMPop | Name::ZPopMax | Name::ZPopMin => &["RW", "access", "delete"],
         Name::ZDiffStore | Name::ZInterStore | Name::ZRangeStore | Name::ZUnionStore
             if number == 0 =>
@@ -118,7 +119,7 @@ pub(super) fn count_place(id: Name) -> Option<usize> {
     match id {
         Name::LMPop | Name::SInterCard => Some(1),
         Name::ZDiff | Name::ZInter | Name::ZInterCard | Name::ZMPop | Name::ZUnion => Some(1),
-        Name::ZDiffStore | Name::ZInterStore | Name::ZUnionStore => Some(2),
+        Name::BzMPop | Name::ZDiffStore | Name::ZInterStore | Name::ZUnionStore => Some(2),
         _ => None,
     }
 }
@@ -130,8 +131,9 @@ pub(super) fn key_places(command: &Command, args: Arguments<'_>) -> Vec<usize> {
         let count = read_integer(args.get(place)).and_then(|it| usize::try_from(it).ok());
         let is_good = |count: &usize| (1..args.len() - place).contains(count);
         let counted = count.filter(is_good).map(|count| place + 1..=place + count);
-        // A destination stands before the number.
-        let first = 1..if counted.is_some() { place } else { 1 };
+        // A destination may stand before the number.
+        let has_destination = command.keys.0 > 0 && counted.is_some();
+        let first = 1..if has_destination { place } else { 1 };
         return first.chain(counted.into_iter().flatten()).collect();
     }
     if let Some(eval) = Eval::read(command.id, args) {

@@ -17,7 +17,7 @@ use super::table::Name;
 use super::value_read::{answer_memory, answer_object};
 use super::words::{REDIS_VERSION, WRONG_PASS, unknown_subcommand, wrong_subcommand};
 
-const HELP: [&str; 42] = [
+const HELP: [&str; 44] = [
     "CACHING (YES|NO)",
     "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETREDIR",
@@ -58,6 +58,8 @@ const HELP: [&str; 42] = [
     "    Control server assisted client side caching.",
     "TRACKINGINFO",
     "    Report tracking status for the current connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    Unblock the specified blocked client.",
     "UNPAUSE",
     "    Stop the current client pause, resuming traffic.",
 ];
@@ -259,7 +261,7 @@ fn checked_name(name: &[u8]) -> Result<String, Vec<u8>> {
 }
 
 /// The subcommands of CLIENT.
-const CLIENT_SUBCOMMANDS: [&str; 17] = [
+const CLIENT_SUBCOMMANDS: [&str; 18] = [
     "id",
     "getname",
     "setname",
@@ -268,6 +270,7 @@ const CLIENT_SUBCOMMANDS: [&str; 17] = [
     "list",
     "kill",
     "pause",
+    "unblock",
     "unpause",
     "no-evict",
     "no-touch",
@@ -321,6 +324,7 @@ fn client_command(
         (b"info", 2) => replies.text(&clients::line_of(client, host)),
         (b"list", _) => clients::list(args, client, bounds.replies, host, replies),
         (b"kill", 3..) => return clients::kill(args, client, host, replies),
+        (b"unblock", 3..) => clients::unblock(args, host, replies),
         (b"no-evict" | b"no-touch", 3) => {
             let is_known = ["on", "off"]
                 .iter()

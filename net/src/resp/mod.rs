@@ -6,6 +6,7 @@
 mod answer;
 mod apply_text;
 mod bits;
+mod blocked_pop;
 mod bound;
 mod broker;
 mod calls;
@@ -57,6 +58,7 @@ mod staged;
 mod subscriptions;
 mod syntax;
 mod table;
+mod timeout;
 mod token_text;
 mod tracked;
 mod tracking;
@@ -64,6 +66,8 @@ mod transaction_keys;
 mod under_way;
 mod value_read;
 mod wait;
+mod waited_keys;
+mod waiting;
 mod walk;
 mod watch;
 mod words;
@@ -71,7 +75,7 @@ mod words;
 pub use bound::ReplyBound;
 pub use broker::{Broker, BrokerFull};
 pub use channels::{Channels, subscription_bytes};
-pub use conversation::{Conversation, PushBytes, Received, TrackedBy};
+pub use conversation::{Conversation, PushBytes, Received, TrackedBy, WaitsFor};
 pub use cores::{CorePorts, OwnCore};
 pub use glob::Steps;
 pub use host::{
@@ -102,3 +106,5 @@ pub use tracking::{
     ClientTracking, KeyTracker, OwnChanges, PREFIXES_MAX, TrackingFigures, TrackingOptions,
     TrackingRefused, TrackingWay,
 };
+pub use waited_keys::{KeyHas, KeyWaiter, MayTry, WaitedKeys};
+pub use waiting::{KeyWaiters, WAITED_KEYS_MAX, WaitersFull, WaitingFigures};

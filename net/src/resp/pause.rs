@@ -45,9 +45,6 @@ pub trait PauseControl {
 
     /// Holds nothing back any more.
     fn end(&self);
-
-    /// How many connections have a command that is held.
-    fn held_clients(&self) -> usize;
 }
 
 #[cfg(test)]

@@ -140,6 +140,8 @@ fn syntax_of_sets(id: Name) -> &'static str {
 /// The same of the commands of sorted sets.
 fn syntax_of_zsets(id: Name) -> &'static str {
     match id {
+        Name::BzMPop => "timeout numkeys key ... ( MIN | MAX ) [ COUNT count ]",
+        Name::BzPopMax | Name::BzPopMin => "key ... timeout",
         Name::ZAdd => "key [ NX | XX ] [ GT | LT ] [ CH ] [ INCR ] ( score member ) ...",
         Name::ZCount | Name::ZLexCount => "key min max",
         Name::ZRemRangeByLex | Name::ZRemRangeByScore => "key min max",

@@ -1,9 +1,10 @@
-//! What a connection waits for before it takes the next command: the reads of WATCH, or the pages
-//! of KEYS and RANDOMKEY.
+//! What a connection waits for before it takes the next command: the reads of WATCH, the pages of
+//! KEYS and RANDOMKEY, or an element to pop.
 
 use crate::request::BatchRequest;
 
 use super::answer::ItemAnswer;
+use super::blocked_pop::BlockedPop;
 use super::bound::ReplyBound;
 use super::reply::{Protocol, Replies};
 use super::walk::{Step, Walk};
@@ -22,6 +23,19 @@ pub(super) struct UnderWay {
 enum Work {
     Watch(Watching),
     Walk(Walking),
+    Pop(BlockedPop),
+}
+
+/// The reply of a command under way, and what follows from it.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) reply: Vec<u8>,
+    /// Of WATCH: what is watched from now on.
+    pub(super) watched: Vec<Watched>,
+    /// The slot that was popped from.
+    pub(super) popped_slot: Option<u16>,
+    /// It took as long as it did because it waited for others.
+    pub(super) has_waited: bool,
 }
 
 /// A walk, and how far it has come.
@@ -73,11 +87,37 @@ impl UnderWay {
         }
     }
 
+    /// A command that pops, or waits until it can.
+    pub(super) fn of_pop(pop: BlockedPop, protocol: Protocol) -> Self {
+        UnderWay {
+            entry: 0,
+            protocol,
+            work: Work::Pop(pop),
+        }
+    }
+
+    /// The command that pops.
+    pub(super) fn pop(&self) -> Option<&BlockedPop> {
+        match &self.work {
+            Work::Pop(pop) => Some(pop),
+            Work::Watch(_) | Work::Walk(_) => None,
+        }
+    }
+
+    /// The same.
+    pub(super) fn pop_mut(&mut self) -> Option<&mut BlockedPop> {
+        match &mut self.work {
+            Work::Pop(pop) => Some(pop),
+            Work::Watch(_) | Work::Walk(_) => None,
+        }
+    }
+
     /// How many items are to be sent now.
     pub(super) fn items_to_send(&self) -> usize {
         match &self.work {
             Work::Watch(watching) => watching.items_to_send(),
             Work::Walk(walking) => usize::from(walking.phase == Phase::MayAsk),
+            Work::Pop(pop) => usize::from(pop.may_ask()),
         }
     }
 
@@ -89,6 +129,7 @@ impl UnderWay {
                 walking.walk.send(batch, out);
                 walking.phase = Phase::Asked;
             }
+            Work::Pop(pop) => pop.send(self.protocol, batch, out),
         }
     }
 
@@ -97,6 +138,12 @@ impl UnderWay {
         let walking = match &mut self.work {
             Work::Watch(watching) => return watching.answered(item, answer, self.protocol),
             Work::Walk(walking) => walking,
+            Work::Pop(pop) => {
+                if let Some(waiters) = answer.host.waiters() {
+                    pop.answered(answer, self.protocol, waiters);
+                }
+                return;
+            }
         };
         walking.bound = bound;
         // A walk that was refused for want of room has its reply.
@@ -113,14 +160,31 @@ impl UnderWay {
         };
     }
 
-    /// Its reply and, of WATCH, what is watched from now on, when all is done.
-    pub(super) fn outcome(&mut self) -> Option<(Vec<u8>, Vec<Watched>)> {
+    /// Its reply and what follows from it, when all is done.
+    pub(super) fn outcome(&mut self) -> Option<Outcome> {
         match &mut self.work {
-            Work::Watch(watching) => watching.outcome(self.protocol),
-            Work::Walk(walking) if walking.phase == Phase::Done => {
-                Some((std::mem::take(&mut walking.reply), Vec::new()))
+            Work::Watch(watching) => {
+                let (reply, watched) = watching.outcome(self.protocol)?;
+                Some(Outcome {
+                    reply,
+                    watched,
+                    ..Outcome::default()
+                })
             }
+            Work::Walk(walking) if walking.phase == Phase::Done => Some(Outcome {
+                reply: std::mem::take(&mut walking.reply),
+                ..Outcome::default()
+            }),
             Work::Walk(_) => None,
+            Work::Pop(pop) => {
+                let (reply, popped_slot) = pop.outcome(self.protocol)?;
+                Some(Outcome {
+                    reply,
+                    popped_slot,
+                    has_waited: true,
+                    ..Outcome::default()
+                })
+            }
         }
     }
 
@@ -129,13 +193,14 @@ impl UnderWay {
         match &self.work {
             Work::Watch(_) => 0,
             Work::Walk(walking) => walking.walk.pattern_bytes(),
+            Work::Pop(pop) => pop.bytes(),
         }
     }
 
     /// Bytes of what it has collected.
     pub(super) fn found_bytes(&self) -> usize {
         match &self.work {
-            Work::Watch(_) => 0,
+            Work::Watch(_) | Work::Pop(_) => 0,
             Work::Walk(walking) => walking.walk.found_bytes() + walking.reply.capacity(),
         }
     }

@@ -8,6 +8,7 @@ mod link;
 mod random;
 mod resp;
 mod resp_beside;
+mod resp_blocking;
 mod resp_bounds;
 mod resp_channels;
 mod resp_login;

@@ -70,6 +70,10 @@ pub(crate) enum Mailed {
     AllInvalidated,
     /// CLIENT PAUSE holds nothing back any more.
     Unpaused,
+    /// This connection may try a key that it waits for.
+    MayTry(u64),
+    /// CLIENT UNBLOCK has named a connection.
+    Unblocked(Unblocked),
     /// The thread of the core stands still until then.
     Sleep(Instant),
     /// The connection is gone that gets the keys of another one.
@@ -79,6 +83,15 @@ pub(crate) enum Mailed {
         /// ... and the one that it has named.
         gone: u64,
     },
+}
+
+/// A connection whose wait is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unblocked {
+    pub(crate) client: u64,
+    /// What it had while it waited.
+    pub(crate) ticket: u64,
+    pub(crate) is_error: bool,
 }
 
 /// What one core has of the channels.
@@ -396,6 +409,19 @@ impl NodeChannels {
                 drop(core.mail.send(Mailed::Unpaused));
             }
         }
+    }
+
+    /// Mails to the core of a connection that it may try a key. That is mailed once before each try
+    /// of a key, and so for each key that it waits for.
+    pub(crate) fn mail_may_try(&self, core: u16, client: u64) {
+        let core = &self.cores[usize::from(core)];
+        drop(core.mail.send(Mailed::MayTry(client)));
+    }
+
+    /// Mails to the core of a connection that its wait is to end. Each command asks for that once.
+    pub(crate) fn mail_unblocked(&self, core: u16, unblocked: Unblocked) {
+        let core = &self.cores[usize::from(core)];
+        drop(core.mail.send(Mailed::Unblocked(unblocked)));
     }
 
     /// Mails to each core but one that its thread is to stand still. Each connection asks for that

@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     /// Its reader waits with room in its buffer, which `gives_up_reading` ends.
     waits_with_room: Cell<bool>,
     gives_up_reading: RefCell<Canceller>,
+    /// It gives up because something else is to be done.
+    has_given_up: Cell<bool>,
     /// What the handshake of TLS has proved, of a connection with TLS.
     peer: Option<Peer>,
 }
@@ -58,6 +60,7 @@ impl Connection {
             is_resting: Cell::new(true),
             waits_with_room: Cell::new(false),
             gives_up_reading: RefCell::default(),
+            has_given_up: Cell::new(false),
             peer,
         };
         (connection, reader, writer)
@@ -105,10 +108,35 @@ impl Connection {
         }
         self.is_resting.set(true);
         if self.waits_with_room.get() {
-            let before = self.gives_up_reading.take();
-            self.gives_up_reading.replace(before.cancel());
+            self.cancel_read();
         }
         self.has_output.set();
+    }
+
+    /// Has the reader give up what it waits for: the read that is under way ends.
+    pub(super) fn give_up_reading(&self) {
+        self.has_given_up.set(true);
+        self.cancel_read();
+    }
+
+    /// Whether the reader is to give up what it waits for.
+    pub(super) fn has_given_up_reading(&self) -> bool {
+        self.has_given_up.get()
+    }
+
+    /// A read that may be given up begins, or has ended.
+    pub(super) fn reads_on(&self) {
+        self.has_given_up.set(false);
+    }
+
+    fn cancel_read(&self) {
+        let before = self.gives_up_reading.take();
+        self.gives_up_reading.replace(before.cancel());
+    }
+
+    /// The reader waits without room until this is given up.
+    pub(super) fn waits_with_stub(&self) -> CancelHandle {
+        self.gives_up_reading.borrow().handle()
     }
 
     /// The reader waits with room until this is given up.

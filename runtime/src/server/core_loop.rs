@@ -186,6 +186,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         engine.shard.serve_tracker(Box::new(ShardTracker {
             tracking: Arc::clone(resp.host.tracking()),
             expirations: ShardExpirations::new(resp.host.expirations()),
+            waiters: Arc::clone(resp.host.waiters()),
             shard: start.shard.shard,
         }));
         drop(engine);

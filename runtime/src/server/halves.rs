@@ -4,8 +4,11 @@
 //! which they were sealed.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use monoio::buf::IoBuf;
@@ -16,6 +19,7 @@ use super::connection::Connection;
 use super::core::Core;
 use super::inlet::{Brought, Inlet};
 use super::secured::Secured;
+use super::signal::Signal;
 use crate::system::outgoing::Outgoing;
 use crate::tls::TlsConnection;
 
@@ -89,6 +93,40 @@ impl ReadHalf {
         }
     }
 
+    /// As [`ReadHalf::read`], and gives up when the signal is set or the time is over: no bytes are
+    /// brought then.
+    pub(super) async fn read_until(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        signal: &Signal,
+        left: Option<Duration>,
+    ) -> Option<Brought> {
+        let connection = Rc::clone(self.inlet.connection());
+        connection.reads_on();
+        let mut timer = pin!(async {
+            match left {
+                Some(left) => monoio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        });
+        let mut reading = pin!(self.read(buffer));
+        let brought = poll_fn(|context| {
+            if let Poll::Ready(brought) = reading.as_mut().poll(context) {
+                return Poll::Ready(brought);
+            }
+            let gives_up = !connection.has_given_up_reading()
+                && (signal.poll(context).is_ready() || timer.as_mut().poll(context).is_ready());
+            if !gives_up {
+                return Poll::Pending;
+            }
+            connection.give_up_reading();
+            reading.as_mut().poll(context)
+        })
+        .await;
+        connection.reads_on();
+        brought
+    }
+
     /// Gives the empty room of `buffer` back before a wait for something else than the peer.
     pub(super) fn give_back(&mut self, buffer: &mut Vec<u8>) {
         self.inlet.give_back(buffer);
@@ -111,7 +149,11 @@ impl Reading {
         }
         while !self.tls.borrow().has_ended() {
             inlet.give_back_plaintext(buffer);
-            let Brought { was_full, .. } = inlet.read(&mut self.ciphertext).await?;
+            let brought = inlet.read(&mut self.ciphertext).await?;
+            if brought.bytes == 0 {
+                return Some(brought);
+            }
+            let was_full = brought.was_full;
             let held = buffer.len();
             inlet.make_room_for_plaintext(buffer, self.ciphertext.len());
             let outcome = {

@@ -9,7 +9,7 @@ use std::io;
 use std::rc::Rc;
 
 use monoio::buf::IoBufMut;
-use monoio::io::{AsyncReadRent, CancelableAsyncReadRent, OwnedReadHalf};
+use monoio::io::{CancelableAsyncReadRent, OwnedReadHalf};
 use monoio::net::TcpStream;
 
 use super::connection::Connection;
@@ -55,24 +55,37 @@ impl Inlet {
         }
     }
 
-    /// Waits for bytes and appends them to `buffer`. `None` at the end of the connection.
+    /// Waits for bytes and appends them to `buffer`. `None` at the end of the connection; no bytes
+    /// if it [gives up](Connection::give_up_reading).
     pub(super) async fn read(&mut self, buffer: &mut Vec<u8>) -> Option<Brought> {
         let brought = loop {
-            if !self.connection.is_resting() && self.keeps_room(buffer) {
-                match self.read_with_room(buffer).await {
-                    Ok(brought) => break brought?,
-                    // It was quiet for too long.
-                    Err(_) => continue,
+            let read = if !self.connection.is_resting() && self.keeps_room(buffer) {
+                self.read_with_room(buffer).await
+            } else {
+                self.give_back(buffer);
+                self.read_with_stub(buffer).await
+            };
+            match read {
+                Ok(brought) => break brought?,
+                Err(_) if self.connection.has_given_up_reading() => {
+                    return Some(Brought {
+                        bytes: 0,
+                        was_full: false,
+                    });
                 }
+                // It was quiet for too long.
+                Err(_) => {}
             }
-            self.give_back(buffer);
-            break self.read_with_stub(buffer).await?;
         };
         if brought.was_full && self.core.is_open(self.connection.session) {
             self.wanted_bytes = (2 * self.wanted_bytes).min(BUFFER_BYTES_BUSY);
         }
         self.connection.note_received(self.core.now().us);
         Some(brought)
+    }
+
+    pub(super) fn connection(&self) -> &Rc<Connection> {
+        &self.connection
     }
 
     /// Gives the empty room of `buffer` back, unless it is little beside what stands there.
@@ -137,8 +150,7 @@ impl Inlet {
         buffer.reserve_exact(bytes);
     }
 
-    /// Reads once into the room of `buffer`. An error if the read was given up because the
-    /// connection rests.
+    /// Reads once into the room of `buffer`. An error if the read was given up.
     async fn read_with_room(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Brought>> {
         let (held, capacity) = (buffer.len(), buffer.capacity());
         let handle = self.connection.waits_with_room();
@@ -151,16 +163,26 @@ impl Inlet {
                 bytes,
                 was_full: buffer.len() == capacity,
             })),
-            Err(error) if self.connection.is_resting() => Err(error),
+            Err(error) if self.was_given_up() => Err(error),
             _ => Ok(None),
         }
     }
 
-    async fn read_with_stub(&mut self, buffer: &mut Vec<u8>) -> Option<Brought> {
-        let (result, stub) = self.socket.read(std::mem::take(&mut self.stub)).await;
+    /// Whether a read that has failed was given up: the connection rests, or has other things to do.
+    fn was_given_up(&self) -> bool {
+        self.connection.is_resting() || self.connection.has_given_up_reading()
+    }
+
+    /// Reads once into the stub, and what stands behind that. An error if the read was given up.
+    async fn read_with_stub(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Brought>> {
+        let handle = self.connection.waits_with_stub();
+        let stub = std::mem::take(&mut self.stub);
+        let (result, stub) = self.socket.cancelable_read(stub, handle).await;
         self.stub = stub;
-        if !matches!(result, Ok(1..)) {
-            return None;
+        match result {
+            Ok(1..) => {}
+            Err(error) if self.connection.has_given_up_reading() => return Err(error),
+            _ => return Ok(None),
         }
         let held = buffer.len();
         self.make_room(buffer, self.room_behind(held) + STUB_BYTES);
@@ -173,10 +195,10 @@ impl Inlet {
             // Errors are met by the next read.
             let _ = system::receive_at_once(self.connection.descriptor(), buffer);
         }
-        Some(Brought {
+        Ok(Some(Brought {
             bytes: buffer.len() - held,
             was_full: buffer.len() == buffer.capacity(),
-        })
+        }))
     }
 }
 

@@ -9,6 +9,7 @@
 mod admin;
 mod audit;
 mod channels;
+mod client_place;
 mod conductor;
 mod connection;
 mod connection_tasks;
@@ -48,6 +49,7 @@ mod signals;
 mod stalled_threads;
 mod supervisor;
 mod tracking;
+mod waiting;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

@@ -14,9 +14,10 @@ use penstock_net::program::ServedSchema;
 use penstock_net::request::Verb;
 use penstock_net::resp::{
     Broker, BrokerFull, COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host,
-    KeyTracker, Kind, Name, NotificationFigures, Notifications, OwnCore, Pause, PauseControl,
-    ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand, Switches,
-    TrackingFigures, TrackingOptions, TrackingRefused,
+    KeyHas, KeyTracker, KeyWaiters, Kind, MayTry, Name, NotificationFigures, Notifications,
+    OwnCore, Pause, PauseControl, ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange,
+    SlowCommand, Switches, TrackingFigures, TrackingOptions, TrackingRefused, WaitersFull,
+    WaitingFigures,
 };
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -26,13 +27,15 @@ use penstock_shard::cursor_order;
 use penstock_storage::store::clock::REPORTED_BEHIND_MS;
 use tracing::warn;
 
-use super::channels::NodeChannels;
+use super::channels::{NodeChannels, Unblocked};
+use super::client_place::ClientPlace;
 use super::debug_sleep;
 use super::expirations::NodeExpirations;
 use super::hashing::Hashing;
 use super::listen::KEEPALIVE_S;
 use super::node_pause::NodePause;
-use super::tracking::{ClientPlace, NodeTracking};
+use super::tracking::NodeTracking;
+use super::waiting::NodeWaiters;
 use crate::cluster::plan::file::ClusterFile;
 use crate::config::Config;
 use crate::startup::node::Node;
@@ -218,13 +221,15 @@ pub(crate) struct RespHost {
     set: Arc<NodeSettings>,
 }
 
-/// What commands of clients have set for all cores.
+/// What commands of clients have set, and wait for, at all cores.
 #[derive(Debug)]
 struct NodeSettings {
     /// What CLIENT PAUSE holds back.
     pause: NodePause,
     /// The keys that are announced when they expire.
     expirations: Arc<NodeExpirations>,
+    /// The keys that connections wait for.
+    waiters: Arc<NodeWaiters>,
 }
 
 impl RespHost {
@@ -245,6 +250,7 @@ impl RespHost {
         let channels = Arc::new(channels);
         let tracked_bytes_max = node.channel_bytes_max();
         let tracking = NodeTracking::new(node.shards(), tracked_bytes_max, &channels);
+        let waiters = NodeWaiters::new(node.shards(), &channels);
         let cluster = Arc::new(RwLock::new(cluster));
         let expirations =
             NodeExpirations::new(node.shards(), tracked_bytes_max, &channels, &cluster);
@@ -295,6 +301,7 @@ impl RespHost {
             set: Arc::new(NodeSettings {
                 pause: NodePause::default(),
                 expirations: Arc::new(expirations),
+                waiters: Arc::new(waiters),
             }),
         }
     }
@@ -366,6 +373,11 @@ impl RespHost {
     /// The keys that connections track, of all cores.
     pub(super) fn tracking(&self) -> &Arc<NodeTracking> {
         &self.tracking
+    }
+
+    /// The keys that connections wait for, of all cores.
+    pub(super) fn waiters(&self) -> &Arc<NodeWaiters> {
+        &self.set.waiters
     }
 
     /// The keys that are announced when they expire, of all cores.
@@ -596,6 +608,10 @@ impl Host for RespHost {
     fn tracker(&self) -> Option<&dyn KeyTracker> {
         Some(self)
     }
+
+    fn waiters(&self) -> Option<&dyn KeyWaiters> {
+        Some(self)
+    }
 }
 
 impl PauseControl for RespHost {
@@ -611,10 +627,55 @@ impl PauseControl for RespHost {
         self.set.pause.end();
         self.channels.mail_unpaused();
     }
+}
 
-    fn held_clients(&self) -> usize {
+impl KeyWaiters for RespHost {
+    fn shard_of(&self, key: &[u8]) -> u16 {
+        self.set.waiters.shard_of(key)
+    }
+
+    fn begin(&self, client: u64, of_type: u8, keys: &[&[u8]]) -> Result<u64, WaitersFull> {
+        let place = self.clients.all().get(&client).map(|open| open.place);
+        let place = place.expect("a connection that asks is open");
+        self.set.waiters.begin(client, place, of_type, keys)
+    }
+
+    fn may_try(&self, key: &[u8], ticket: u64) -> MayTry {
+        self.set.waiters.may_try(key, ticket)
+    }
+
+    fn found(&self, key: &[u8], ticket: u64, has: KeyHas) {
+        self.set.waiters.found(key, ticket, has);
+    }
+
+    fn end(&self, ticket: u64, keys: &[&[u8]]) {
+        self.set.waiters.end(ticket, keys);
+    }
+
+    fn unblock(&self, client: u64, is_error: bool) -> bool {
         let all = self.clients.all();
-        all.values().filter(|open| open.client.is_held).count()
+        let open = all.get(&client);
+        let waits = open.and_then(|open| Some((open.place.core, open.client.ticket?)));
+        drop(all);
+        if let Some((core, ticket)) = waits {
+            let unblocked = Unblocked {
+                client,
+                ticket,
+                is_error,
+            };
+            self.channels.mail_unblocked(core, unblocked);
+        }
+        waits.is_some()
+    }
+
+    fn blocked_clients(&self) -> usize {
+        let all = self.clients.all();
+        let is_blocked = |open: &&Open| open.client.is_held || open.client.ticket.is_some();
+        all.values().filter(is_blocked).count()
+    }
+
+    fn figures(&self) -> WaitingFigures {
+        self.set.waiters.figures()
     }
 }
 

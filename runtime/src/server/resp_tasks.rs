@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_net::auth::{Challenge, Transport};
-use penstock_net::resp::{Conversation, Host, Message, Push, Received, ReplyBound, TrackedBy};
+use penstock_net::resp::{
+    Conversation, Host, Message, Push, Received, ReplyBound, TrackedBy, WaitsFor,
+};
 use penstock_shard::tracking::writer_of;
 use penstock_shard::{Event, Outside, SessionId};
 
-use super::channels::{Mailed, Receiver};
+use super::channels::{Mailed, Receiver, Unblocked};
+use super::client_place::ClientPlace;
 use super::connection::Connection;
 use super::core::Core;
 use super::debug_sleep;
@@ -20,7 +23,6 @@ use super::halves::{ReadHalf, WriteHalf};
 use super::inlet::Brought;
 use super::kept::{BUFFER_BYTES, BUFFER_BYTES_BUSY, Kept};
 use super::resp_host::RespHost;
-use super::tracking::ClientPlace;
 use crate::system::peer_has_gone;
 
 /// Replies that no shard counts, beyond which it is told at once, in bytes.
@@ -37,6 +39,8 @@ const PUSH_PAUSE: Duration = Duration::from_millis(1);
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// ... and how many bytes: as much as Redis takes as one argument.
 const DRAIN_BYTES_MAX: u64 = 512 << 20;
+/// The longest wait of a timer. Behind it the clock is asked, and the rest is waited for.
+const TIMER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a connection whose command is held waits before it looks again, at the least, ...
 const HELD_MIN: Duration = Duration::from_millis(1);
 /// ... and at most: one whose peer has gone is noticed then.
@@ -88,6 +92,7 @@ impl RespConnection {
             replies: conversation.out().len() + self.sending.get() + pushes.list,
             kept: conversation.kept_bytes(),
             is_partial,
+            awaits_others: matches!(conversation.waits_for(), WaitsFor::Keys(_)),
         }
     }
 
@@ -209,6 +214,45 @@ impl RespConnection {
         !peer_has_gone(self.connection.descriptor())
     }
 
+    /// Waits until the connection may try a key, the time is over, or its peer has sent more. `false` if the peer has gone meanwhile: no try may be made for it.
+    async fn wait_for_keys(
+        &self,
+        core: &Core,
+        reader: &mut ReadHalf,
+        buffer: &mut Vec<u8>,
+        until_us: Option<u64>,
+    ) -> bool {
+        if buffer.len() >= BUFFER_BYTES_BUSY {
+            // What comes behind that waits in the socket, and hides the end of it.
+            return self.wait_held(until_us.unwrap_or(u64::MAX)).await;
+        }
+        let left_us = until_us.map(|until_us| until_us.saturating_sub(self.host.elapsed_us()));
+        let left = left_us.map(|us| Duration::from_micros(us).min(TIMER_MAX));
+        let resumed = &self.connection.may_resume;
+        let Some(Brought { bytes, .. }) = reader.read_until(buffer, resumed, left).await else {
+            return false;
+        };
+        if bytes > 0 {
+            core.received(bytes);
+        }
+        !peer_has_gone(self.connection.descriptor())
+    }
+
+    /// The connection may try a key that it waits for.
+    fn may_try(&self) {
+        self.conversation.borrow_mut().may_try();
+        self.connection.may_resume.set();
+    }
+
+    /// CLIENT UNBLOCK has named the connection.
+    fn unblocked(&self, unblocked: Unblocked) {
+        let Unblocked {
+            ticket, is_error, ..
+        } = unblocked;
+        self.conversation.borrow_mut().unblock(ticket, is_error);
+        self.connection.may_resume.set();
+    }
+
     fn received(&self, core: &Core, received: Received) {
         match received {
             Received::Passed => {}
@@ -225,8 +269,9 @@ impl RespConnection {
         }
     }
 
-    /// Both halves have ended, if `have_both`.
+    /// A half has ended; both have, if `have_both`.
     fn ended(&self, core: &Core, have_both: bool) {
+        self.conversation.borrow_mut().leaves(&*self.host);
         if have_both {
             self.conversation.borrow_mut().ended(&*self.host);
             self.subscribers.0.borrow_mut().remove(&self.id);
@@ -297,6 +342,16 @@ impl RespPort {
                 channels.took_unpaused(number);
                 let all = self.subscribers.0.borrow();
                 all.values().for_each(|it| it.goes_on());
+            }
+            Mailed::MayTry(client) => {
+                if let Some(connection) = self.connection(client) {
+                    connection.may_try();
+                }
+            }
+            Mailed::Unblocked(unblocked) => {
+                if let Some(connection) = self.connection(unblocked.client) {
+                    connection.unblocked(unblocked);
+                }
             }
             Mailed::RedirectBroke { tracker, gone } => {
                 if let Some(connection) = self.connection(tracker) {
@@ -460,12 +515,20 @@ async fn run(
         if !is_blocked {
             return true;
         }
-        reader.give_back(buffer);
-        let held_until_us = shared.conversation.borrow().held_until_us();
-        match held_until_us {
-            None => connection.may_resume.wait().await,
-            Some(until_us) if shared.wait_held(until_us).await => {}
-            Some(_) => return false,
+        let waits_for = shared.conversation.borrow().waits_for();
+        if !matches!(waits_for, WaitsFor::Keys(_)) {
+            reader.give_back(buffer);
+        }
+        let goes_on = match waits_for {
+            WaitsFor::Replies => {
+                connection.may_resume.wait().await;
+                true
+            }
+            WaitsFor::PauseEnd(until_us) => shared.wait_held(until_us).await,
+            WaitsFor::Keys(until_us) => shared.wait_for_keys(core, reader, buffer, until_us).await,
+        };
+        if !goes_on {
+            return false;
         }
     }
 }

@@ -22,24 +22,18 @@ use penstock_net::resp::{
 };
 use penstock_net::slot::{core_of, slot_of};
 use penstock_shard::tracking::Tracker;
-use penstock_storage::store::Writer;
+use penstock_storage::store::{KeyChange, Writer};
 
 use super::channels::{NodeChannels, Receiver};
+use super::client_place::ClientPlace;
 use super::expirations::ShardExpirations;
+use super::waiting::NodeWaiters;
 
 /// Keys whose values have expired that one turn of a shard takes out. The next turn goes on.
 const EXPIRED_AT_ONCE: usize = 256;
 /// Keys of a table that are dropped where it was taken out. More are dropped by a thread: a shard
 /// has other things to do.
 const DROPPED_AT_ONCE: usize = 1024;
-
-/// Where a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClientPlace {
-    pub(crate) core: u16,
-    /// As the shard of the core knows it.
-    pub(crate) writer: Writer,
-}
 
 /// A connection that tracks keys.
 #[derive(Debug)]
@@ -309,6 +303,7 @@ impl NodeTracking {
 pub(super) struct ShardTracker {
     pub(super) tracking: Arc<NodeTracking>,
     pub(super) expirations: ShardExpirations,
+    pub(super) waiters: Arc<NodeWaiters>,
     pub(super) shard: u16,
 }
 
@@ -376,10 +371,14 @@ impl Tracker for ShardTracker {
     fn is_wanted(&self) -> bool {
         // Both, so that what is not wanted any more is forgotten.
         let is_announced = self.expirations.is_wanted();
-        self.is_tracked() || is_announced
+        self.is_tracked() || is_announced || self.waiters.is_waited_at(self.shard)
     }
 
-    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, time_ms: u64) {
+    fn changed(&self, key: &[u8], change: KeyChange, time_ms: u64) {
+        let KeyChange {
+            expiry_ms, writer, ..
+        } = change;
+        self.waiters.changed(self.shard, key, change);
         self.expirations.changed(key, expiry_ms, time_ms);
         self.invalidate(key, expiry_ms, writer);
     }
@@ -388,7 +387,9 @@ impl Tracker for ShardTracker {
         self.invalidate(key, None, writer);
     }
 
-    fn made(&self, key: &[u8], expiry_ms: Option<u64>, time_ms: u64) {
+    fn made(&self, key: &[u8], change: KeyChange, time_ms: u64) {
+        let expiry_ms = change.expiry_ms;
+        self.waiters.changed(self.shard, key, change);
         self.expirations.changed(key, expiry_ms, time_ms);
         // Whoever is in the table has written it, or reads it behind this.
         if let Some(expiry_ms) = expiry_ms {
@@ -416,6 +417,10 @@ impl Tracker for ShardTracker {
     }
 
     fn all_changed(&self) {
+        self.waiters.all_changed(self.shard);
+        if !self.is_tracked() {
+            return;
+        }
         let taken = self.tracking.table(self.shard).take_all();
         self.tracking.channels.mail_all_invalidated();
         drop_keys(taken);
@@ -461,6 +466,14 @@ mod tests {
         }
     }
 
+    fn change(expiry_ms: Option<u64>, writer: Option<Writer>) -> KeyChange {
+        KeyChange {
+            expiry_ms,
+            type_number: Some(0),
+            writer,
+        }
+    }
+
     fn shard_of(tracking: &Arc<NodeTracking>, key: &[u8]) -> ShardTracker {
         ShardTracker {
             tracking: Arc::clone(tracking),
@@ -470,6 +483,7 @@ mod tests {
                 &tracking.channels,
                 &Arc::default(),
             ))),
+            waiters: Arc::new(NodeWaiters::new(2, &tracking.channels)),
             shard: tracking.shard_of(key),
         }
     }
@@ -510,8 +524,8 @@ mod tests {
         shard.read_by_script(key, place(0, 4).writer);
         assert!(shard.is_wanted());
         assert_eq!(tracking.figures().items, 4);
-        shard.changed(key, None, None, 1);
-        shard.changed(key, None, None, 1);
+        shard.changed(key, change(None, None), 1);
+        shard.changed(key, change(None, None), 1);
         assert_eq!(lines_of(&mail[0]), ["k [1]"]);
         assert_eq!(lines_of(&mail[1]), ["k [2, 3, 3]"]);
         let receiver = |client| Receiver { client, tracker: 4 };
@@ -545,12 +559,12 @@ mod tests {
             .expect("room");
         let [one, two] = [1, 2].map(|id| Some(place(0, id).writer));
         tracking.reads(1, key);
-        shard.changed(key, Some(50), one, 1);
+        shard.changed(key, change(Some(50), one), 1);
         assert_eq!(lines_of(&mail[0]), ["k [2]"]);
         // Of a change that was noted when it was coming, nobody is told when it is made.
         shard.comes(key, two);
         assert_eq!(lines_of(&mail[0]), ["k [1]"]);
-        shard.made(key, Some(60), 1);
+        shard.made(key, change(Some(60), two), 1);
         assert!(lines_of(&mail[0]).is_empty());
         // What the second one has written expires.
         assert_eq!(shard.expire(59), Some(60));
@@ -625,7 +639,7 @@ mod tests {
             let mut changes = 0;
             while !tracking.channels.is_all_mailed(0) {
                 tracking.reads(1, key);
-                shard.changed(key, None, None, 1);
+                shard.changed(key, change(None, None), 1);
                 changes += 1;
                 assert!(changes <= 1 << 16, "half of the places");
             }

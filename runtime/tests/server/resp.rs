@@ -2,6 +2,7 @@
 
 mod announced;
 mod beyond;
+mod blocking;
 mod channels;
 mod channels_table;
 mod cores;

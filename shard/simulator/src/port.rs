@@ -18,7 +18,7 @@ use penstock_net::script::DIGEST_BYTES;
 use penstock_net::slot::{core_of, slot_of};
 use penstock_scripts::{Lua, ScriptLimits, ScriptTexts};
 use penstock_shard::tracking::Tracker;
-use penstock_storage::store::Writer;
+use penstock_storage::store::{KeyChange, Writer};
 
 /// The connection that gets a changed key, and the key; `None` stands for all keys.
 pub(crate) type Notice = (u64, Option<Box<[u8]>>);
@@ -152,7 +152,10 @@ impl Tracker for ShardReaders {
         !self.readers.0.borrow().readers.is_empty()
     }
 
-    fn changed(&self, key: &[u8], expiry_ms: Option<u64>, writer: Option<Writer>, _: u64) {
+    fn changed(&self, key: &[u8], change: KeyChange, _: u64) {
+        let KeyChange {
+            expiry_ms, writer, ..
+        } = change;
         let mut tables = self.readers.0.borrow_mut();
         let clients = tables.shards[self.shard].take(key).unwrap_or_default();
         let own = tables.notify(key, &clients, writer);
@@ -169,11 +172,16 @@ impl Tracker for ShardReaders {
     }
 
     fn comes(&self, key: &[u8], writer: Option<Writer>) {
-        self.changed(key, None, writer, 0);
+        let change = KeyChange {
+            expiry_ms: None,
+            type_number: None,
+            writer,
+        };
+        self.changed(key, change, 0);
     }
 
-    fn made(&self, key: &[u8], expiry_ms: Option<u64>, _: u64) {
-        if let Some(expiry_ms) = expiry_ms {
+    fn made(&self, key: &[u8], change: KeyChange, _: u64) {
+        if let Some(expiry_ms) = change.expiry_ms {
             self.shown(key, expiry_ms);
         }
     }

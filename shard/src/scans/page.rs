@@ -19,7 +19,7 @@ use penstock_storage::version::SLOTS;
 use crate::key_tables::KeyTables;
 use crate::scanning::{
     BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
-    ROUNDS_MAX, Scan, TOKENS_A_STEP_MAX, Unread, Wanted, type_number,
+    ROUNDS_MAX, Scan, TOKENS_A_STEP_MAX, Unread, Wanted,
 };
 
 /// Why a step of a scan is not answered now, or not with a page.
@@ -253,7 +253,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
                     },
                     value: match self.request.wants_values {
                         _ if self.request.wants_types => {
-                            ScanValue::Type(type_number(cell.kinded_value()))
+                            ScanValue::Type(cell.kinded_value().type_number())
                         }
                         true if cell.value_kind() != ValueKind::Plain => ScanValue::LeftOut,
                         true => ScanValue::Bytes(cell.value()),

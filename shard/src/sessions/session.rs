@@ -36,6 +36,8 @@ pub(crate) struct Session {
     /// already, when the log had no room for the next.
     pub(crate) interrupted: Option<(u64, usize)>,
     pub(crate) pause: Pause,
+    /// Its peer waits for something that others are to do.
+    pub(super) awaits_others: bool,
     /// The frame that is not whole yet.
     pub(crate) arriving: Option<Arriving>,
     /// It may say nothing for so long, in microseconds; 0 is for ever.
@@ -63,6 +65,7 @@ impl Session {
             sending: Sending::default(),
             interrupted: None,
             pause: Pause::default(),
+            awaits_others: false,
             arriving: None,
             idle_us_max: 0,
             last_received_us: 0,
@@ -107,7 +110,7 @@ impl Session {
         let arriving = self.arriving.filter(|_| !self.pause.is_on());
         let is_partial =
             arriving.is_some_and(|it| it.slow_us(now_us) > patience.partial_frame_us_max);
-        let waits_for_us = self.pause.is_on() || self.output.is_gated();
+        let waits_for_us = self.pause.is_on() || self.awaits_others || self.output.is_gated();
         let idle_us_max = self.idle_us_max;
         if is_partial {
             Some("too little of a frame came within partial_frame_timeout_ms")

@@ -10,7 +10,7 @@ use penstock_net::request::{BatchRequest, Condition, Expiry};
 use penstock_net::status::Status;
 use penstock_shard::tracking::{Tracker, writer_of};
 use penstock_storage::log::SyncMethod;
-use penstock_storage::store::Writer;
+use penstock_storage::store::{KeyChange, Writer};
 
 use crate::image::Image;
 use crate::key;
@@ -41,9 +41,9 @@ impl Tracker for Spy {
         self.0.is_wanted.get()
     }
 
-    fn changed(&self, key: &[u8], _: Option<u64>, writer: Option<Writer>, _: u64) {
+    fn changed(&self, key: &[u8], change: KeyChange, _: u64) {
         self.note("changed", key);
-        self.0.writers.borrow_mut().push(writer);
+        self.0.writers.borrow_mut().push(change.writer);
     }
 
     fn comes(&self, key: &[u8], _: Option<Writer>) {

@@ -26,27 +26,30 @@ pub struct Writer {
     pub session: u64,
 }
 
+/// What a key has behind a change, and who asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyChange {
+    /// Its expiry, in unix milliseconds.
+    pub expiry_ms: Option<u64>,
+    /// The number of the type of its value: 0 of a plain one. `None`: it has no value any more.
+    pub type_number: Option<u8>,
+    /// `None`: nobody has, as for an expiry or a record of another node.
+    pub writer: Option<Writer>,
+}
+
 /// What was noted of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// It has changed: it has this expiry now, and this connection asked for it.
-    Changed {
-        /// In unix milliseconds.
-        expiry_ms: Option<u64>,
-        /// `None`: nobody has, as for an expiry or a record of another node.
-        writer: Option<Writer>,
-    },
+    /// It has changed.
+    Changed(KeyChange),
     /// It is about to change, and nobody reads it before it has: a change over several shards is
     /// noted before it is decided.
     Coming {
         /// Who has asked for it.
         writer: Option<Writer>,
     },
-    /// It has changed as was noted: it has this expiry now, in unix milliseconds.
-    Made {
-        /// The expiry.
-        expiry_ms: Option<u64>,
-    },
+    /// It has changed as was noted.
+    Made(KeyChange),
     /// A value was shown that expires then, in unix milliseconds.
     Shown {
         /// The expiry.
@@ -130,17 +133,26 @@ impl ChangedKeys {
     /// Notes that a key has changed. The store's own keys are none of anybody else, but the mark of
     /// a flush has changed all keys.
     #[cold]
-    pub(super) fn note_change(&mut self, key: &[u8], expiry_ms: Option<u64>) {
+    pub(super) fn note_change(
+        &mut self,
+        key: &[u8],
+        expiry_ms: Option<u64>,
+        type_number: Option<u8>,
+    ) {
         if key.first() == Some(&0) {
             if is_flush(key) && !is_planted(Bug::FlushUnannounced) {
                 self.note_all();
             }
             return;
         }
-        let writer = self.writer;
+        let change = KeyChange {
+            expiry_ms,
+            type_number,
+            writer: self.writer,
+        };
         let noted = match self.is_coming {
-            true => Noted::Made { expiry_ms },
-            false => Noted::Changed { expiry_ms, writer },
+            true => Noted::Made(change),
+            false => Noted::Changed(change),
         };
         self.note(key, noted);
     }
@@ -158,36 +170,46 @@ mod tests {
             shard: 1,
             session: 7,
         };
-        changed.note_change(b"a", None);
+        changed.note_change(b"a", None, None);
         changed.asks(Some(writer));
-        changed.note_change(b"bb", Some(5));
+        changed.note_change(b"bb", Some(5), Some(3));
         changed.note(b"a", Noted::Shown { expiry_ms: 9 });
-        let by = |expiry_ms, writer| Noted::Changed { expiry_ms, writer };
+        let by = |expiry_ms, type_number, writer| {
+            Noted::Changed(KeyChange {
+                expiry_ms,
+                type_number,
+                writer,
+            })
+        };
         let expected: [(&[u8], Noted); 3] = [
-            (b"a", by(None, None)),
-            (b"bb", by(Some(5), Some(writer))),
+            (b"a", by(None, None, None)),
+            (b"bb", by(Some(5), Some(3), Some(writer))),
             (b"a", Noted::Shown { expiry_ms: 9 }),
         ];
         assert_eq!(changed.notes().collect::<Vec<_>>(), expected);
         changed.clear();
         changed.makes();
-        changed.note_change(b"a", Some(5));
+        changed.note_change(b"a", Some(5), Some(0));
         changed.asks(None);
-        changed.note_change(b"a", None);
-        let expiry_ms = Some(5);
+        changed.note_change(b"a", None, None);
+        let made = KeyChange {
+            expiry_ms: Some(5),
+            type_number: Some(0),
+            writer: None,
+        };
         let expected: [(&[u8], Noted); 2] =
-            [(b"a", Noted::Made { expiry_ms }), (b"a", by(None, None))];
+            [(b"a", Noted::Made(made)), (b"a", by(None, None, None))];
         assert_eq!(changed.notes().collect::<Vec<_>>(), expected);
         changed.clear();
         assert_eq!(changed.notes().count(), 0);
         let mut noted = 0;
         while !changed.are_all() {
-            changed.note_change(&[b'k'; 1000], None);
+            changed.note_change(&[b'k'; 1000], None, Some(0));
             noted += 1;
         }
         assert_eq!(changed.notes().count(), 0, "nothing is kept of them");
         assert!(noted <= NOTED_BYTES_MAX / 1000);
-        changed.note_change(b"a", None);
+        changed.note_change(b"a", None, Some(0));
         assert!(changed.are_all() && changed.notes().count() == 0);
         changed.clear();
         assert!(!changed.are_all());
@@ -196,10 +218,10 @@ mod tests {
     #[test]
     fn of_the_own_keys_of_the_store_the_mark_of_a_flush_alone_is_noted_as_all() {
         let mut changed = ChangedKeys::default();
-        changed.note_change(b"k", None);
-        changed.note_change(b"\0anything", None);
+        changed.note_change(b"k", None, Some(0));
+        changed.note_change(b"\0anything", None, Some(0));
         assert!(!changed.are_all() && changed.notes().count() == 1);
-        changed.note_change(&[FLUSH_KEY, b"ab}"].concat(), None);
+        changed.note_change(&[FLUSH_KEY, b"ab}"].concat(), None, Some(0));
         assert!(changed.are_all() && changed.notes().count() == 0);
     }
 }

@@ -315,7 +315,8 @@ impl Data {
     pub(super) fn note_changed(&mut self, id: CellId) {
         if let Some(changed) = &mut self.changed {
             let cell = self.keys.cell(id);
-            changed.note_change(cell.key(), cell.expiry_ms());
+            let type_number = (!cell.is_deleted()).then(|| cell.kinded_value().type_number());
+            changed.note_change(cell.key(), cell.expiry_ms(), type_number);
         }
     }
 }

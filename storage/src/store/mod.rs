@@ -43,7 +43,7 @@ pub mod versions;
 pub use crate::memory::keys::{Found, Keys, PREFETCH_KEYS_MAX, TimedKey};
 
 pub use change::Change;
-pub use changed_keys::{ChangedKeys, NOTED_BYTES_MAX, Noted, Writer};
+pub use changed_keys::{ChangedKeys, KeyChange, NOTED_BYTES_MAX, Noted, Writer};
 pub use cleaning::Cleaning;
 pub use cold::{AdmitError, aligned_span, part_read};
 pub use commit::{ChangeKey, Committed, NoRoom, TokenPart};

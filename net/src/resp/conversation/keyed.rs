@@ -5,6 +5,7 @@ use crate::request::{Condition, Wanted};
 use crate::slot::slot_of;
 
 use super::super::answer::{Fold, moved};
+use super::super::blocked_pop::PopForm;
 use super::super::host::Host;
 use super::super::items::{put_get, put_item};
 use super::super::parser::Arguments;
@@ -52,7 +53,10 @@ impl Talk {
                 }
                 match request.is_plain() {
                     true => self.one_key(id, request, sink),
-                    false => self.command_by_itself(request, args, sink, host),
+                    false => match PopForm::of(id, args) {
+                        Some(form) => self.block(form, (request, args), sink, host),
+                        None => self.command_by_itself(request, args, sink, host),
+                    },
                 }
             }
         }

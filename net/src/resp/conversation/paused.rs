@@ -1,5 +1,6 @@
 //! CLIENT PAUSE: a command that is held waits in the socket, and so does all behind it.
 
+use super::super::blocked_pop::BlockedPop;
 use super::super::host::Host;
 use super::super::parser::Arguments;
 use super::super::pause::Pause;
@@ -28,11 +29,13 @@ impl Talk {
         self.pauses.of_node = host.pauses().and_then(|it| it.pause());
     }
 
-    /// Tells the server whether a command is held, if that is new.
+    /// Tells the server whether a command is held or waits for keys, if that is new.
     #[inline]
     pub(super) fn reports_held(&mut self, host: &dyn Host) {
-        if self.client.is_held != self.pauses.is_held {
-            self.client.is_held = self.pauses.is_held;
+        let ticket = self.pop().and_then(BlockedPop::waits);
+        let now = (self.pauses.is_held, ticket);
+        if (self.client.is_held, self.client.ticket) != now {
+            (self.client.is_held, self.client.ticket) = now;
             host.client_changed(&self.client);
         }
     }

@@ -460,7 +460,7 @@ impl Talk {
             return Received::Passed;
         }
         let bytes_max = self.waiting_bytes_max(messages_left);
-        let behind = self.ring.next_entry();
+        let behind = self.pushes_behind();
         let pushes = &mut self.subscribed_mut().pushes;
         // Who has taken all before gets one, however long it is.
         if !pushes.is_empty() && pushes.bytes() + bytes > bytes_max {

@@ -339,7 +339,7 @@ impl Talk {
         let rights = self.rights.as_deref();
         let key = key.filter(|key| may_read(rights, Kind::Channel, key.payload()));
         let bytes_max = self.waiting_bytes_max(messages_left);
-        let behind = self.ring.next_entry();
+        let behind = self.pushes_behind();
         let subscribed = self.subscribed_mut();
         let pushes = &mut subscribed.pushes;
         if let Some(key) = key {
@@ -366,7 +366,7 @@ impl Talk {
     }
 
     fn redirect_broke(&mut self, gone: u64, host: &dyn Host) {
-        let behind = self.ring.next_entry();
+        let behind = self.pushes_behind();
         let is_of_resp3 = self.protocol == Protocol::Resp3;
         let Some(subscribed) = &mut self.subscribed else {
             return;

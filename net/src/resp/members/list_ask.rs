@@ -117,7 +117,7 @@ impl<'a> ListAsk<'a> {
             Name::RPopLPush => moved(ListEnd::Right, ListEnd::Left),
             Name::LMPop => {
                 let ends: [(&[u8], _); 2] = [(b"LEFT", ListEnd::Left), (b"RIGHT", ListEnd::Right)];
-                let (keys, end, count) = read_mpop(args, ends)?;
+                let (keys, end, count) = read_mpop(args, 1, ends)?;
                 ListAsk::PopFirst(ListPop { keys, end, count })
             }
             _ => {

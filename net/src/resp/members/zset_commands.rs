@@ -82,7 +82,11 @@ impl OneAsk<'_> {
             }
             OneAsk::Pop(side, count) => {
                 let is_nested = count.is_some() && replies.protocol() == Protocol::Resp3;
-                pop(&view, side, count.unwrap_or(1), is_nested, replies)
+                let form = match is_nested {
+                    true => PopReply::Nested,
+                    false => PopReply::Flat,
+                };
+                pop(&view, side, count.unwrap_or(1), form, replies)
             }
             _ => unreachable!("`answer` does the others"),
         };
@@ -196,12 +200,23 @@ fn add<'a>(
     Ok(edit)
 }
 
+/// How members that were popped are told with their scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PopReply {
+    /// In one array.
+    Flat,
+    /// Each in an array of its own.
+    Nested,
+    /// One, as the rest of an array that has begun with its key.
+    BehindKey,
+}
+
 /// Takes members away from a side and tells them with their scores.
 pub(super) fn pop<'a>(
     view: &ZsetView<'a>,
     side: Side,
     count: usize,
-    is_nested: bool,
+    form: PopReply,
     replies: &mut Replies<'_>,
 ) -> ZsetEdit<'a> {
     let members = view.members();
@@ -210,9 +225,13 @@ pub(super) fn pop<'a>(
         Side::Min => 0..count,
         Side::Max => members.len() - count..members.len(),
     };
-    replies.array(if is_nested { count } else { 2 * count });
+    match form {
+        PopReply::Flat => replies.array(2 * count),
+        PopReply::Nested => replies.array(count),
+        PopReply::BehindKey => {}
+    }
     let mut answer = |it: &Scored<'_>| {
-        if is_nested {
+        if form == PopReply::Nested {
             replies.array(2);
         }
         replies.value(it.member);

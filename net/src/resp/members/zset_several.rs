@@ -12,7 +12,10 @@ use super::key_type::has_other;
 use super::score::read_score;
 use super::set_commands::set_of;
 use super::zset::{Scored, ZsetEdit, ZsetView};
-use super::zset_commands::{Refused, answer_members, check_bytes, integer, pop, view_of, write};
+use super::zset_commands::{
+    PopReply, Refused, answer_members, check_bytes, integer, pop, view_of, write,
+};
+use super::zset_range::Side;
 use super::zsets_ask::{
     Aggregate, Combine, CombineOptions, CombineResult, CountedKeys, Operation, ZsetsAsk,
 };
@@ -22,7 +25,7 @@ use super::zsets_ask::{
 const NAMED_BYTES_MAX: usize = 1 << 20;
 
 impl ZsetsAsk<'_> {
-    /// Whether a key that it reads has a value of another type. ZMPOP reads one alone.
+    /// Whether a key that it reads has a value of another type. Those that pop read one alone.
     pub(super) fn is_of_other_type(&self, keys: &TransactionKeys) -> bool {
         let is_other = |name| has_other(state_of(keys, name), MemberType::Zset);
         match self {
@@ -30,7 +33,9 @@ impl ZsetsAsk<'_> {
                 let is_set = |name| !has_other(state_of(keys, name), MemberType::Set);
                 ask.keys.all().any(|name| is_other(name) && !is_set(name))
             }
-            ZsetsAsk::Pop(names, ..) => first_there(*names, keys).is_some_and(is_other),
+            ZsetsAsk::Pop(names, ..) | ZsetsAsk::PopOne(names, _) => {
+                first_there(*names, keys).is_some_and(is_other)
+            }
             ZsetsAsk::Store { from, .. } => is_other(from),
         }
     }
@@ -43,17 +48,10 @@ impl ZsetsAsk<'_> {
         match self {
             ZsetsAsk::Combine(ask) => ask.run(keys, replies),
             ZsetsAsk::Pop(names, side, count) => {
-                let Some(name) = first_there(*names, keys) else {
-                    replies.null_array();
-                    return Ok(());
-                };
-                let state = keys.find_mut(name).expect("it was read");
-                let before = state.members().unwrap_or_default().to_vec();
-                let view = ZsetView::read(&before).map_err(|_| CORRUPT)?;
-                replies.array(2);
-                replies.value(name);
-                write(&pop(&view, *side, *count, true, replies), state);
-                Ok(())
+                pop_first(*names, keys, (*side, *count), PopReply::Nested, replies)
+            }
+            ZsetsAsk::PopOne(names, side) => {
+                pop_first(*names, keys, (*side, 1), PopReply::BehindKey, replies)
             }
             ZsetsAsk::Store { to, from, ask } => {
                 let view = view_of(state_of(keys, from))?;
@@ -110,6 +108,30 @@ fn named_bytes(state: &KeyState) -> usize {
 /// The first key that has a value.
 fn first_there<'a>(names: CountedKeys<'a>, keys: &TransactionKeys) -> Option<&'a [u8]> {
     names.all().find(|name| state_of(keys, name).is_there())
+}
+
+/// Pops from the first key that has a value.
+fn pop_first(
+    names: CountedKeys<'_>,
+    keys: &mut TransactionKeys,
+    (side, count): (Side, usize),
+    form: PopReply,
+    replies: &mut Replies<'_>,
+) -> Result<(), Refused> {
+    let Some(name) = first_there(names, keys) else {
+        replies.null_array();
+        return Ok(());
+    };
+    let state = keys.find_mut(name).expect("it was read");
+    let before = state.members().unwrap_or_default().to_vec();
+    let view = ZsetView::read(&before).map_err(|_| CORRUPT)?;
+    replies.array(match form {
+        PopReply::BehindKey => 3,
+        PopReply::Flat | PopReply::Nested => 2,
+    });
+    replies.value(name);
+    write(&pop(&view, side, count, form, replies), state);
+    Ok(())
 }
 
 /// The value of members that nobody has yet, if Redis expects so many of them, and one so long.

@@ -4,6 +4,7 @@ use crate::resp::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
 use crate::resp::number::read_integer;
 use crate::resp::parser::Arguments;
 use crate::resp::table::{Command, Name};
+use crate::resp::timeout::read_timeout;
 
 use super::score::read_score;
 use super::zset_range::{RangeAsk, Side};
@@ -12,12 +13,17 @@ use super::zset_range::{RangeAsk, Side};
 const NAMED_KEYS_MAX: usize = 1024;
 const TOO_MANY_KEYS: Fault = Fault::Text("ERR a command counts at most 1024 keys");
 
+/// The words of the sides of a sorted set.
+const SIDES: [(&[u8], Side); 2] = [(b"MIN", Side::Min), (b"MAX", Side::Max)];
+
 /// What a command asks of several keys.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) enum ZsetsAsk<'a> {
     Combine(Combine<'a>),
-    /// ZMPOP: members of the first key that has some, so many at most.
+    /// ZMPOP and BZMPOP: members of the first key that has some, so many at most.
     Pop(CountedKeys<'a>, Side, usize),
+    /// BZPOPMIN and BZPOPMAX: one of them.
+    PopOne(CountedKeys<'a>, Side),
     /// ZRANGESTORE.
     Store {
         to: &'a [u8],
@@ -95,6 +101,13 @@ impl<'a> CountedKeys<'a> {
         }
     }
 
+    /// All keys of a command whose last argument is a timeout.
+    pub(super) fn before_timeout(args: Arguments<'a>) -> Result<Self, Fault> {
+        let (first, count) = (1, args.len() - 2);
+        read_timeout(args.get(count + 1))?;
+        Ok(CountedKeys { args, first, count })
+    }
+
     pub(super) fn all(self) -> impl Iterator<Item = &'a [u8]> + Clone {
         self.args.from(self.first).take(self.count)
     }
@@ -118,10 +131,19 @@ impl<'a> ZsetsAsk<'a> {
             Name::ZUnionStore => combine(Operation::Union, stored(args.get(1)))?,
             Name::ZInterStore => combine(Operation::Inter, stored(args.get(1)))?,
             Name::ZDiffStore => combine(Operation::Diff, stored(args.get(1)))?,
-            Name::ZMPop => {
-                let sides: [(&[u8], _); 2] = [(b"MIN", Side::Min), (b"MAX", Side::Max)];
-                let (keys, side, count) = read_mpop(args, sides)?;
-                ZsetsAsk::Pop(keys, side, count)
+            Name::ZMPop => ZsetsAsk::of_pop(read_mpop(args, 1, SIDES)?),
+            Name::BzMPop => {
+                let popped = read_mpop(args, 2, SIDES)?;
+                read_timeout(args.get(1))?;
+                ZsetsAsk::of_pop(popped)
+            }
+            Name::BzPopMax | Name::BzPopMin => {
+                let keys = CountedKeys::before_timeout(args)?;
+                let side = match command.id {
+                    Name::BzPopMin => Side::Min,
+                    _ => Side::Max,
+                };
+                ZsetsAsk::PopOne(keys, side)
             }
             Name::ZRangeStore => ZsetsAsk::Store {
                 to: args.get(1),
@@ -132,6 +154,10 @@ impl<'a> ZsetsAsk<'a> {
         }))
     }
 
+    fn of_pop((keys, side, count): (CountedKeys<'a>, Side, usize)) -> Self {
+        ZsetsAsk::Pop(keys, side, count)
+    }
+
     pub(super) fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
         match self {
             ZsetsAsk::Combine(ask) => {
@@ -140,7 +166,9 @@ impl<'a> ZsetsAsk<'a> {
                 }
                 ask.keys.all().for_each(visit);
             }
-            ZsetsAsk::Pop(keys, ..) => keys.all().for_each(visit),
+            ZsetsAsk::Pop(keys, ..) | ZsetsAsk::PopOne(keys, _) => {
+                keys.all().for_each(visit);
+            }
             ZsetsAsk::Store { to, from, .. } => {
                 visit(to);
                 visit(from);
@@ -151,14 +179,16 @@ impl<'a> ZsetsAsk<'a> {
     pub(super) fn is_change(&self) -> bool {
         match self {
             ZsetsAsk::Combine(ask) => matches!(ask.result, CombineResult::Stored(_)),
-            ZsetsAsk::Pop(..) | ZsetsAsk::Store { .. } => true,
+            ZsetsAsk::Pop(..) | ZsetsAsk::PopOne(..) | ZsetsAsk::Store { .. } => true,
         }
     }
 }
 
-/// ZMPOP and LMPOP: the keys, a side by its word, and how many are taken at most.
+/// ZMPOP, LMPOP, and those of them that wait: the keys, whose number is this argument, a side by
+/// its word, and how many are taken at most.
 pub(super) fn read_mpop<'a, S: Copy>(
     args: Arguments<'a>,
+    number: usize,
     sides: [(&[u8], S); 2],
 ) -> Result<(CountedKeys<'a>, S, usize), Fault> {
     let positive = |text, fault| {
@@ -166,8 +196,8 @@ pub(super) fn read_mpop<'a, S: Copy>(
         number.filter(|it| *it > 0).ok_or(fault)
     };
     let no_keys = Fault::Text("ERR numkeys should be greater than 0");
-    let count = positive(args.get(1), no_keys)?;
-    let keys = CountedKeys::read(args, 2, count, 1)?;
+    let count = positive(args.get(number), no_keys)?;
+    let keys = CountedKeys::read(args, number + 1, count, 1)?;
     let is = |number: usize, name: &[u8]| args.get(number).eq_ignore_ascii_case(name);
     let side = sides.into_iter().find(|(word, _)| is(keys.end(), word));
     let (_, side) = side.ok_or(SYNTAX)?;

@@ -5,6 +5,42 @@ use super::{Command, Name};
 /// Commands of sorted sets, by their names.
 pub(super) const OF_ZSETS: &[Command] = &[
     Command {
+        name: "bzmpop",
+        id: Name::BzMPop,
+        arity: -5,
+        flags: "write blocking movablekeys",
+        keys: (0, 0, 0),
+        group: "sorted-set",
+        since: "7.0.0",
+        summary: "Removes and returns a member by score from one or more sorted sets. \
+            Blocks until a member is available otherwise. Deletes the sorted set if the \
+            last element was popped.",
+    },
+    Command {
+        name: "bzpopmax",
+        id: Name::BzPopMax,
+        arity: -3,
+        flags: "write blocking fast",
+        keys: (1, -2, 1),
+        group: "sorted-set",
+        since: "5.0.0",
+        summary: "Removes and returns the member with the highest score from one or more \
+            sorted sets. Blocks until a member is available otherwise. Deletes the \
+            sorted set if the last element was popped.",
+    },
+    Command {
+        name: "bzpopmin",
+        id: Name::BzPopMin,
+        arity: -3,
+        flags: "write blocking fast",
+        keys: (1, -2, 1),
+        group: "sorted-set",
+        since: "5.0.0",
+        summary: "Removes and returns the member with the lowest score from one or more \
+            sorted sets. Blocks until a member is available otherwise. Deletes the \
+            sorted set if the last element was popped.",
+    },
+    Command {
         name: "zadd",
         id: Name::ZAdd,
         arity: -4,

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::announced::ANNOUNCED;
+use super::blocking::{BLOCKED, BLOCKING_TABLE, wait_for_blocked};
 use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
 use super::hash_table::HASH_TABLE;
@@ -59,6 +60,7 @@ fn lines_for(known: &Known) -> Vec<&'static str> {
     let of_sets = SET_TABLE.lines().filter(|_| *known == Known::All);
     let lines = lines.chain(of_sets);
     let lines = lines.chain(ZSET_TABLE.lines());
+    let lines = lines.chain(BLOCKING_TABLE.lines());
     let lines = lines.chain(CHANNELS_TABLE.lines());
     let lines = lines.chain(PAUSE_TABLE.lines());
     let lines = lines.chain(TRACKING_TABLE.lines());
@@ -190,13 +192,20 @@ fn answers(address: SocketAddr, protocol: &str, lines: &str) -> Vec<String> {
         talk.ask(&["HELLO", protocol]);
     }
     let lines = lines.lines().filter(|line| !line.is_empty());
+    let blocked = talks[1].ask(&["CLIENT", "ID"])[1..].trim().to_string();
+    let mut admin = Talk::with(address);
     let answer = |line: &str| {
         let (who, words) = line.split_at(1);
         let talk = &mut talks[usize::from(who == "B")];
+        let sent = words.strip_prefix(" >");
         if words != " <" {
-            let words = words_of(words);
+            let words = words_of(&sent.unwrap_or(words).replace("<B>", &blocked));
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             talk.send(&encode(&words));
+        }
+        if sent.is_some() {
+            wait_for_blocked(&mut admin, 1);
+            return line.to_string();
         }
         format!("{line}: {}", talk.reply().escape_ascii())
     };
@@ -221,6 +230,8 @@ fn messages_are_those_of_valkey_byte_by_byte() {
             ("3", TRACKED),
             ("2", PAUSED),
             ("3", PAUSED),
+            ("2", BLOCKED),
+            ("3", BLOCKED),
             ("2", ANNOUNCED),
             ("3", ANNOUNCED),
         ];

@@ -19,7 +19,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::layout::Layout;
 use penstock_storage::log::SyncMethod;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
-use penstock_storage::store::Writer;
+use penstock_storage::store::{KeyChange, Writer};
 
 use crate::config::{OWNER, log_config, shard_config_with};
 use crate::image::Image;
@@ -547,16 +547,16 @@ impl Tracker for Spy {
         true
     }
 
-    fn changed(&self, key: &[u8], _: Option<u64>, writer: Option<Writer>, _: u64) {
-        self.note("changed", key, writer);
+    fn changed(&self, key: &[u8], change: KeyChange, _: u64) {
+        self.note("changed", key, change.writer);
     }
 
     fn comes(&self, key: &[u8], writer: Option<Writer>) {
         self.note("comes", key, writer);
     }
 
-    fn made(&self, key: &[u8], expiry_ms: Option<u64>, _: u64) {
-        self.note("made", key, expiry_ms);
+    fn made(&self, key: &[u8], change: KeyChange, _: u64) {
+        self.note("made", key, change.expiry_ms);
     }
 
     fn shown(&self, key: &[u8], expiry_ms: u64) {

@@ -33,6 +33,15 @@ pub struct KindedValue<'v> {
 }
 
 impl<'v> KindedValue<'v> {
+    /// The number of the type of its members; 0 of bytes of a client.
+    #[must_use]
+    pub fn type_number(self) -> u8 {
+        match self.kind {
+            ValueKind::Plain => 0,
+            ValueKind::Head => self.bytes.first().copied().unwrap_or_default(),
+        }
+    }
+
     /// A value without a byte, as keys have it before they are given one.
     pub const NONE: KindedValue<'static> = KindedValue::plain(&[]);
 

@@ -473,8 +473,12 @@ fn of_zsets(chance: &mut Chance) -> Words {
             [vec![name(command), key(chance)], ends].concat()
         }
         12 => {
-            let command = chance.pick(&["ZPOPMIN", "ZPOPMAX"]);
+            let command = chance.pick(&["ZPOPMIN", "ZPOPMAX", "BZPOPMIN", "BZPOPMAX"]);
             let mut command = vec![name(command), key(chance)];
+            if command[0][0] == b'B' {
+                command.extend([key(chance), chance.pick(&["0.001", "-1", "x"]).into()]);
+                return command;
+            }
             if chance.once_in(2) {
                 command.push(chance.pick(&["0", "1", "2", "-1"]).into());
             }
@@ -482,6 +486,9 @@ fn of_zsets(chance: &mut Chance) -> Words {
         }
         13 => {
             let mut command = vec![name("ZMPOP"), name("2"), key(chance), key(chance)];
+            if chance.once_in(4) {
+                command.splice(0..1, [name("BZMPOP"), name("0.001")]);
+            }
             command.push(chance.pick(&["MIN", "MAX", "max"]).into());
             if chance.once_in(2) {
                 command.extend([name("COUNT"), chance.pick(&["1", "2", "0", "9"]).into()]);
