@@ -54,6 +54,8 @@ enum Takes {
     Any,
     /// Any of them, with their number in front.
     Counted,
+    /// None: the command names the key, too, that gets the element.
+    Whole,
 }
 
 impl PopForm {
@@ -77,6 +79,13 @@ impl PopForm {
             })
         };
         match id {
+            Name::BLPop | Name::BRPop => Some(of_all(MemberType::List)),
+            Name::BLMPop => of_counted(MemberType::List),
+            Name::BLMove | Name::BRPopLPush => Some(PopForm {
+                keys: 1..2,
+                takes: Takes::Whole,
+                ..of_all(MemberType::List)
+            }),
             Name::BzPopMax | Name::BzPopMin => Some(of_all(MemberType::Zset)),
             Name::BzMPop => of_counted(MemberType::Zset),
             _ => None,
@@ -138,6 +147,8 @@ pub(super) struct BlockedPop {
     reply: Vec<u8>,
     /// The slot that it has popped from.
     popped_slot: Option<u16>,
+    /// How far a try reaches whose keys are of several slots.
+    far: ScriptReach,
 }
 
 impl BlockedPop {
@@ -148,7 +159,7 @@ impl BlockedPop {
     pub(super) fn begin(
         form: PopForm,
         args: Arguments<'_>,
-        (client, now_us): (u64, u64),
+        (client, now_us, joins_cores): (u64, u64, bool),
         waiters: &dyn KeyWaiters,
     ) -> Result<Self, String> {
         let timeout_ms = read_timeout(args.get(form.timeout)).ok().flatten();
@@ -177,7 +188,14 @@ impl BlockedPop {
             unblocked: None,
             reply: Vec::new(),
             popped_slot: None,
+            far: ScriptReach::Node,
         };
+        if pop.form.takes == Takes::Whole && joins_cores {
+            let shards = [1, 2].map(|place| waiters.shard_of(args.get(place)));
+            if shards[0] != shards[1] {
+                pop.far = ScriptReach::Shards;
+            }
+        }
         pop.go_on(now_us, waiters);
         Ok(pop)
     }
@@ -276,7 +294,10 @@ impl BlockedPop {
             .iter()
             .map(|number| args.get(self.keys[*number].place));
         let slot = keys.clone().next().map(slot_of);
-        let is_one_slot = keys.clone().all(|key| Some(slot_of(key)) == slot);
+        let mut is_one_slot = keys.clone().all(|key| Some(slot_of(key)) == slot);
+        if self.form.takes == Takes::Whole {
+            is_one_slot = Some(slot_of(args.get(2))) == slot;
+        }
         let count = keys.len().to_string();
         let mut words: Vec<&[u8]> = args.from(0).take(self.form.keys.start).collect();
         words.extend(keys);
@@ -293,7 +314,7 @@ impl BlockedPop {
             access: ScriptAccess::Changes,
             reach: match is_one_slot {
                 true => ScriptReach::Slot,
-                false => ScriptReach::Node,
+                false => self.far,
             },
             is_of_resp3: protocol == Protocol::Resp3,
             slot,
@@ -315,10 +336,11 @@ impl BlockedPop {
         let value = answer.item.value;
         let slot = slot_of(self.args.view().get(self.keys[tried[0]].place));
         let were_tried = tried.iter().all(|number| self.keys[*number].was_tried);
+        let is_move = self.form.takes == Takes::Whole;
         let found = match answer.item.head.status {
             Status::Ok if is_null(value) => KeyHas::Nothing,
             // Who waits already takes a value of another type for none.
-            Status::Ok if were_tried && is_wrong_type(value) => KeyHas::OtherValue,
+            Status::Ok if were_tried && !is_move && is_wrong_type(value) => KeyHas::OtherValue,
             Status::Ok => {
                 self.popped_slot = (!value.starts_with(b"-")).then_some(slot);
                 self.reply = value.to_vec();

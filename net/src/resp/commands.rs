@@ -203,6 +203,8 @@ fn key_specifications(command: &Command, replies: &mut Replies<'_>) {
         Name::Rename
             | Name::RenameNx
             | Name::Copy
+            | Name::BLMove
+            | Name::BRPopLPush
             | Name::LMove
             | Name::RPopLPush
             | Name::SMove

@@ -75,9 +75,12 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
         Name::LInsert | Name::LPush | Name::LPushX | Name::RPush | Name::RPushX => {
             &["RW", "insert"]
         }
+        Name::BLMPop | Name::BLPop | Name::BRPop => &["RW", "access", "delete"],
         Name::LMPop | Name::LPop | Name::RPop => &["RW", "access", "delete"],
-        Name::LMove | Name::RPopLPush if number == 0 => &["RW", "access", "delete"],
-        Name::LMove | Name::RPopLPush => &["RW", "insert"],
+        Name::BLMove | Name::BRPopLPush | Name::LMove | Name::RPopLPush if number == 0 => {
+            &["RW", "access", "delete"]
+        }
+        Name::BLMove | Name::BRPopLPush | Name::LMove | Name::RPopLPush => &["RW", "insert"],
         Name::LRem | Name::LTrim => &["RW", "delete"],
         Name::LSet => &["RW", "update"],
         Name::ZAdd => &["RW", "update"],
@@ -119,7 +122,9 @@ pub(super) fn count_place(id: Name) -> Option<usize> {
     match id {
         Name::LMPop | Name::SInterCard => Some(1),
         Name::ZDiff | Name::ZInter | Name::ZInterCard | Name::ZMPop | Name::ZUnion => Some(1),
-        Name::BzMPop | Name::ZDiffStore | Name::ZInterStore | Name::ZUnionStore => Some(2),
+        Name::BLMPop | Name::BzMPop | Name::ZDiffStore | Name::ZInterStore | Name::ZUnionStore => {
+            Some(2)
+        }
         _ => None,
     }
 }

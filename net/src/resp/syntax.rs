@@ -106,6 +106,10 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
 /// The same of the commands of lists.
 fn syntax_of_lists(id: Name) -> &'static str {
     match id {
+        Name::BLMove => "source destination ( LEFT | RIGHT ) ( LEFT | RIGHT ) timeout",
+        Name::BLMPop => "timeout numkeys key ... ( LEFT | RIGHT ) [ COUNT count ]",
+        Name::BLPop | Name::BRPop => "key ... timeout",
+        Name::BRPopLPush => "source destination timeout",
         Name::LIndex => "key index",
         Name::LInsert => "key ( BEFORE | AFTER ) pivot element",
         Name::LLen => "key",

@@ -214,7 +214,8 @@ impl Talk {
                 self.frame = Some(Header::decode(head).request_id);
                 let item = batch.item(0);
                 let from = item.windows(2).position(|pair| pair == b"BZ").expect("it");
-                tried = item[from..].escape_ascii().to_string();
+                // Zeros fill an item up.
+                tried = item[from..].escape_ascii().to_string().replace("\\x00", "");
             }
             if taken == 0 && frame.is_empty() {
                 return tried;

@@ -216,6 +216,11 @@ const LIST_WRITES: &[&str] = &[
     "RPOPLPUSH l l",
     "RPOPLPUSH m l",
     "LMPOP 2 none l LEFT",
+    "BLMOVE l m LEFT LEFT 0",
+    "BRPOPLPUSH m l 0",
+    "BLMPOP 0 2 none l RIGHT COUNT 2",
+    "BLPOP none l 0",
+    "BRPOP l m 0",
     "LMPOP 1 l RIGHT COUNT 2",
     "LMPOP 2 l m RIGHT COUNT 9",
 ];

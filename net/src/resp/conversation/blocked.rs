@@ -90,7 +90,8 @@ impl Talk {
         if !self.is_idle(sink) {
             return Passed::Waits;
         }
-        let asks = (self.client.id, host.elapsed_us());
+        let joins_cores = host.joined_cores() > 1;
+        let asks = (self.client.id, host.elapsed_us(), joins_cores);
         match BlockedPop::begin(form, args, asks, waiters) {
             Ok(pop) => self.begin_under_way(UnderWay::of_pop(pop, self.protocol)),
             Err(text) => return self.refuse_only(text.as_bytes()),

@@ -4,19 +4,25 @@ use crate::resp::fault::{Fault, NOT_AN_INTEGER, OUT_OF_SYMMETRIC_RANGE, SYNTAX};
 use crate::resp::number::read_integer;
 use crate::resp::parser::Arguments;
 use crate::resp::table::{Command, Name};
+use crate::resp::timeout::read_timeout;
 
 use super::list::ListEnd;
 use super::zsets_ask::{CountedKeys, read_mpop};
+
+/// The words of the ends of a list.
+const ENDS: [(&[u8], ListEnd); 2] = [(b"LEFT", ListEnd::Left), (b"RIGHT", ListEnd::Right)];
 
 /// What a command asks of lists.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resp) enum ListAsk<'a> {
     /// Of that of this key.
     One(&'a [u8], OneListAsk<'a>),
-    /// LMOVE and RPOPLPUSH.
+    /// LMOVE and RPOPLPUSH, and those of them that wait.
     Move(ListMove<'a>),
-    /// LMPOP.
+    /// LMPOP and BLMPOP.
     PopFirst(ListPop<'a>),
+    /// BLPOP and BRPOP: one element.
+    PopOne(ListPop<'a>),
 }
 
 /// What a command asks of the list of a key.
@@ -98,6 +104,12 @@ pub(in crate::resp) struct ListPop<'a> {
     pub(in crate::resp) count: usize,
 }
 
+impl<'a> ListPop<'a> {
+    fn of((keys, end, count): (CountedKeys<'a>, ListEnd, usize)) -> Self {
+        ListPop { keys, end, count }
+    }
+}
+
 impl<'a> ListAsk<'a> {
     /// Reads a command of lists, whose number of arguments was checked. `None` of another one.
     pub(in crate::resp) fn read(
@@ -115,10 +127,28 @@ impl<'a> ListAsk<'a> {
         Ok(Some(match command.id {
             Name::LMove => moved(read_end(args.get(3))?, read_end(args.get(4))?),
             Name::RPopLPush => moved(ListEnd::Right, ListEnd::Left),
-            Name::LMPop => {
-                let ends: [(&[u8], _); 2] = [(b"LEFT", ListEnd::Left), (b"RIGHT", ListEnd::Right)];
-                let (keys, end, count) = read_mpop(args, 1, ends)?;
-                ListAsk::PopFirst(ListPop { keys, end, count })
+            Name::BLMove => {
+                let ends = (read_end(args.get(3))?, read_end(args.get(4))?);
+                read_timeout(args.get(5))?;
+                moved(ends.0, ends.1)
+            }
+            Name::BRPopLPush => {
+                read_timeout(args.get(3))?;
+                moved(ListEnd::Right, ListEnd::Left)
+            }
+            Name::LMPop => ListAsk::PopFirst(ListPop::of(read_mpop(args, 1, ENDS)?)),
+            Name::BLMPop => {
+                let popped = read_mpop(args, 2, ENDS)?;
+                read_timeout(args.get(1))?;
+                ListAsk::PopFirst(ListPop::of(popped))
+            }
+            Name::BLPop | Name::BRPop => {
+                let keys = CountedKeys::before_timeout(args)?;
+                let end = match command.id {
+                    Name::BLPop => ListEnd::Left,
+                    _ => ListEnd::Right,
+                };
+                ListAsk::PopOne(ListPop::of((keys, end, 1)))
             }
             _ => {
                 let one = OneListAsk::read(command, args)?;
@@ -135,7 +165,7 @@ impl<'a> ListAsk<'a> {
                 visit(from);
                 visit(to);
             }
-            ListAsk::PopFirst(ask) => ask.keys.all().for_each(visit),
+            ListAsk::PopFirst(ask) | ListAsk::PopOne(ask) => ask.keys.all().for_each(visit),
         }
     }
 
@@ -143,7 +173,7 @@ impl<'a> ListAsk<'a> {
     pub(in crate::resp) fn is_change(&self) -> bool {
         match self {
             ListAsk::One(_, ask) => ask.is_change(),
-            ListAsk::Move(_) | ListAsk::PopFirst(_) => true,
+            ListAsk::Move(_) | ListAsk::PopFirst(_) | ListAsk::PopOne(_) => true,
         }
     }
 }

@@ -23,7 +23,7 @@ impl ListAsk<'_> {
         match self {
             ListAsk::One(key, _) => is_of_other_type(state_of(keys, key)),
             ListAsk::Move(ask) => ask.is_of_other_type(keys),
-            ListAsk::PopFirst(ask) => ask.is_of_other_type(keys),
+            ListAsk::PopFirst(ask) | ListAsk::PopOne(ask) => ask.is_of_other_type(keys),
         }
     }
 
@@ -40,6 +40,14 @@ impl ListAsk<'_> {
                     replies.array(2);
                     replies.value(key);
                     answer_all(&taken.elements(), replies);
+                }
+                None => replies.null_array(),
+            }),
+            ListAsk::PopOne(ask) => ask.run(keys).map(|popped| match popped {
+                Some((key, taken)) => {
+                    replies.array(2);
+                    replies.value(key);
+                    taken.elements().iter().for_each(|it| replies.value(it));
                 }
                 None => replies.null_array(),
             }),

@@ -5,6 +5,63 @@ use super::{Command, Name};
 /// Commands of lists, by their names.
 pub(super) const OF_LISTS: &[Command] = &[
     Command {
+        name: "blmove",
+        id: Name::BLMove,
+        arity: 6,
+        flags: "write denyoom blocking",
+        keys: (1, 2, 1),
+        group: "list",
+        since: "6.2.0",
+        summary: "Pops an element from a list, pushes it to another list and returns it. Blocks \
+            until an element is available otherwise. Deletes the list if the last element \
+            was moved.",
+    },
+    Command {
+        name: "blmpop",
+        id: Name::BLMPop,
+        arity: -5,
+        flags: "write blocking movablekeys",
+        keys: (0, 0, 0),
+        group: "list",
+        since: "7.0.0",
+        summary: "Pops the first element from one of multiple lists. Blocks until an element is \
+            available otherwise. Deletes the list if the last element was popped.",
+    },
+    Command {
+        name: "blpop",
+        id: Name::BLPop,
+        arity: -3,
+        flags: "write blocking",
+        keys: (1, -2, 1),
+        group: "list",
+        since: "2.0.0",
+        summary: "Removes and returns the first element in a list. Blocks until an element is \
+            available otherwise. Deletes the list if the last element was popped.",
+    },
+    Command {
+        name: "brpop",
+        id: Name::BRPop,
+        arity: -3,
+        flags: "write blocking",
+        keys: (1, -2, 1),
+        group: "list",
+        since: "2.0.0",
+        summary: "Removes and returns the last element in a list. Blocks until an element is \
+            available otherwise. Deletes the list if the last element was popped.",
+    },
+    Command {
+        name: "brpoplpush",
+        id: Name::BRPopLPush,
+        arity: 4,
+        flags: "write denyoom blocking",
+        keys: (1, 2, 1),
+        group: "list",
+        since: "2.2.0",
+        summary: "Pops an element from a list, pushes it to another list and returns it. Block \
+            until an element is available otherwise. Deletes the list if the last element \
+            was popped.",
+    },
+    Command {
         name: "lindex",
         id: Name::LIndex,
         arity: 3,

@@ -69,6 +69,53 @@ EVAL "return redis.call('BZPOPMIN', KEYS[1], 0)" 1 nokey
 EVAL "return redis.call('BZMPOP', 0, 1, KEYS[1], 'MIN')" 1 nokey
 EVAL "return redis.pcall('BZPOPMAX', KEYS[1], 'x')" 1 nokey
 EVAL "redis.call('ZADD', KEYS[1], 1, 'a') return redis.call('BZPOPMAX', KEYS[1], 0)" 1 bz
+RPUSH bl a b c d e f
+BLPOP nokey bl 0
+BRPOP bl nokey 0
+BLMPOP 0 2 nokey bl LEFT
+BLMPOP 0.5 1 bl RIGHT COUNT 2
+BLMOVE bl bl2 LEFT RIGHT 0
+EXISTS bl
+LRANGE bl2 0 -1
+BRPOPLPUSH bl2 bl2 0
+BRPOPLPUSH bl2 bl 0.5
+BLPOP nokey 0.01
+BRPOP nokey nokey 0.01
+BLMPOP 0.01 1 nokey LEFT
+BLMOVE nokey bl LEFT LEFT 0.01
+BRPOPLPUSH nokey bl 0.01
+BLPOP k -1
+BLPOP k x
+BLPOP bstr 0.01
+BRPOP nokey bstr 0.01
+BLMPOP 0.01 1 bstr LEFT
+BLMPOP x 0 k LEFT
+BLMPOP x 1 k FOO
+BLMPOP x 1 k LEFT
+BLMPOP -1 1 k LEFT
+BLMPOP 0 1 k LEFT COUNT 0
+BLMOVE bstr bl LEFT LEFT 0.01
+BLMOVE bl bstr LEFT LEFT 0.01
+BLMOVE nokey bstr LEFT LEFT 0.01
+BLMOVE k k LEFT FOO 0
+BLMOVE k k LEFT FOO x
+BLMOVE k k LEFT LEFT x
+BLMOVE k k LEFT LEFT
+BRPOPLPUSH bl bstr 0.01
+BRPOPLPUSH k k -1
+MULTI
+BLPOP nokey 0
+BLMPOP 0 1 nokey LEFT
+BLMOVE nokey bl LEFT LEFT 0
+BRPOPLPUSH nokey bl 0
+BLPOP bl 0
+EXEC
+EVAL "return redis.call('BLPOP', KEYS[1], 0)" 1 nokey
+EVAL "return redis.call('BLMOVE', KEYS[1], KEYS[1], 'LEFT', 'LEFT', 0)" 1 nokey
+[9] COMMAND INFO blmove blmpop blpop brpop brpoplpush
+COMMAND GETKEYSANDFLAGS BLMOVE a b LEFT LEFT 0
+COMMAND GETKEYSANDFLAGS BLPOP a b 0
+COMMAND GETKEYSANDFLAGS BLMPOP 0 2 a b LEFT
 CLIENT UNBLOCK
 CLIENT UNBLOCK x
 CLIENT UNBLOCK 1 x
@@ -145,6 +192,36 @@ B > BZPOPMIN {b} 0
 A CLIENT UNBLOCK <B> ERROR
 B <
 A CLIENT UNBLOCK <B>
+A FLUSHALL
+B > BLPOP {b}1 {b} 0
+A ZADD {b}1 1 a
+A RPUSH {b} x y
+B <
+A LRANGE {b} 0 -1
+A DEL {b} {b}1
+B > BRPOP {b} 0
+A LPUSH {b} x
+A LPUSH {b} y
+B <
+A DEL {b}
+B > BLMOVE {b} {b}to LEFT RIGHT 0
+A RPUSH {b} x y
+B <
+A LRANGE {b}to 0 -1
+B > BRPOPLPUSH {b}3 {b}3 0
+A RENAME {b} {b}3
+B <
+B > BLMPOP 0 2 {b}4 {b}5 RIGHT COUNT 2
+A RPUSH {b}5 1 2 3
+B <
+B > BLMOVE {b}6 {b}str LEFT RIGHT 0
+A SET {b}str x
+A RPUSH {b}6 x
+B <
+A LRANGE {b}6 0 -1
+B > BLPOP {b}7 0
+A LMOVE {b}5 {b}7 LEFT LEFT
+B <
 A FLUSHALL
 B BZPOPMIN {b} 0.05
 B PING
@@ -397,6 +474,42 @@ fn a_pause_holds_the_pop_of_who_waits_and_not_the_end_of_his_time() {
 }
 
 #[test]
+fn an_element_that_is_moved_wakes_who_waits_where_it_comes_to() {
+    for more in [&[][..], &["--resp-several-shards"][..]] {
+        let options = [&["--shards", "2"], more].concat();
+        let resp = start("resp-block-move", &options);
+        let mut admin = Talk::with(resp.address);
+        let mut talks: Vec<Talk> = (0..3).map(|_| Talk::with(resp.address)).collect();
+        for round in 0..8 {
+            // With the option they are of several shards.
+            let name = |number| match more.is_empty() {
+                true => format!("{{r{round}}}{number}"),
+                false => format!("r{round}:{number}"),
+            };
+            let names = [0, 1, 2].map(name);
+            let [from, through, to] = names.each_ref().map(String::as_str);
+            send(&mut talks[2], &["BLPOP", to, "0"]);
+            send(&mut talks[1], &["BRPOPLPUSH", through, to, "0"]);
+            send(
+                &mut talks[0],
+                &["BLMOVE", from, through, "LEFT", "RIGHT", "0"],
+            );
+            wait_for_blocked(&mut admin, 3);
+            assert_eq!(admin.ask(&["RPUSH", from, "x"]), ":1\r\n");
+            assert_eq!(reply(&mut talks[0]), "$1\r\nx\r\n");
+            assert_eq!(reply(&mut talks[1]), "$1\r\nx\r\n");
+            let expected = format!("*2\r\n${}\r\n{to}\r\n$1\r\nx\r\n", to.len());
+            assert_eq!(reply(&mut talks[2]), expected);
+            for key in [from, through, to] {
+                assert_eq!(admin.ask(&["EXISTS", key]), ":0\r\n");
+            }
+            wait_for_blocked(&mut admin, 0);
+        }
+        resp.server.stop();
+    }
+}
+
+#[test]
 fn who_waits_is_not_silent_and_gets_messages_meanwhile() {
     let options = ["--shards", "2", "--resp-idle-timeout-s", "1"];
     let resp = start("resp-block-silent", &options);
@@ -460,16 +573,16 @@ fn a_thousand_blocked_connections_wake_nobody() {
     assert!(with <= 2 * without + 100, "{with} waits, not {without}");
     // One element is one try of one of them, however many wait for its key.
     assert_eq!(admin.ask(&["ZADD", "q", "1", "a"]), ":1\r\n");
-    let first = talks.iter_mut().position(|talk| {
-        talk.never_waits();
-        talk.has_reply()
-    });
-    let first = match first {
-        Some(first) => first,
-        None => {
-            std::thread::sleep(Duration::from_millis(500));
-            talks.iter_mut().position(Talk::has_reply).expect("one")
+    talks.iter_mut().for_each(Talk::never_waits);
+    let from = Instant::now();
+    let first = loop {
+        if let Some(first) = talks.iter_mut().position(Talk::has_reply) {
+            break first;
         }
+        assert!(
+            from.elapsed() < Duration::from_secs(20),
+            "nobody has popped"
+        );
     };
     let replies = talks.iter_mut().map(Talk::has_reply);
     assert_eq!(replies.filter(|has_one| *has_one).count(), 1);
