@@ -50,7 +50,7 @@ impl Tracker for Spy {
         self.note("comes", key);
     }
 
-    fn made(&self, key: &[u8], _: Option<u64>, _: u64) {
+    fn made(&self, key: &[u8], _: KeyChange, _: u64) {
         self.note("made", key);
     }
 
