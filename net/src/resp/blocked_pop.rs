@@ -16,6 +16,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 
+use crate::limits::KEY_BYTES_MAX;
 use crate::request::BatchRequest;
 use crate::script::{ScriptAccess, ScriptItem, ScriptName, ScriptReach};
 use crate::slot::slot_of;
@@ -140,7 +141,7 @@ pub(super) struct BlockedPop {
     /// [`Phase::Asked`].
     tries: VecDeque<Vec<usize>>,
     /// It may try a key that it has not tried since.
-    is_told: bool,
+    is_notified: bool,
     /// It tries all keys once more, because its time is over.
     is_last: bool,
     unblocked: Option<Unblocked>,
@@ -183,7 +184,7 @@ impl BlockedPop {
             keys,
             phase: Phase::Waits,
             tries: VecDeque::new(),
-            is_told: true,
+            is_notified: true,
             is_last: false,
             unblocked: None,
             reply: Vec::new(),
@@ -213,8 +214,8 @@ impl BlockedPop {
     }
 
     /// Whether a try is to come for a reason other than its time.
-    pub(super) fn is_told(&self) -> bool {
-        self.phase == Phase::Waits && self.is_told
+    pub(super) fn is_notified(&self) -> bool {
+        self.phase == Phase::Waits && self.is_notified
     }
 
     /// Whether CLIENT UNBLOCK has named the connection.
@@ -223,8 +224,8 @@ impl BlockedPop {
     }
 
     /// It may try a key.
-    pub(super) fn tell(&mut self) {
-        self.is_told = true;
+    pub(super) fn notify(&mut self) {
+        self.is_notified = true;
     }
 
     /// CLIENT UNBLOCK has named the connection while it had this ticket.
@@ -242,6 +243,11 @@ impl BlockedPop {
         self.args.bytes() + self.keys.capacity() * size_of::<WaitedKey>()
     }
 
+    /// Room that a try needs.
+    pub(super) fn try_bytes(&self) -> usize {
+        self.bytes() + KEY_BYTES_MAX
+    }
+
     /// Whether a try is to be sent.
     pub(super) fn may_ask(&self) -> bool {
         self.phase == Phase::MayAsk
@@ -256,7 +262,7 @@ impl BlockedPop {
         if let Some(unblocked) = self.unblocked {
             return self.end_without(unblocked, waiters);
         }
-        if !std::mem::take(&mut self.is_told) && !is_late {
+        if !std::mem::take(&mut self.is_notified) && !is_late {
             return;
         }
         let (mut tried, mut has_later) = (Vec::new(), false);

@@ -34,6 +34,7 @@ use crate::stranger::answer_of_resp;
 use crate::version::Version;
 
 use super::answer::{Fold, ItemAnswer};
+use super::blocked_pop::BlockedPop;
 use super::bound::ReplyBound;
 use super::clients::After;
 use super::host::{Client, Host, SlowCommand};
@@ -475,7 +476,7 @@ impl Talk {
             return false;
         }
         // A frame of its own, unless the first reads fit behind what is there.
-        let bytes = items * 2 * KEY_BYTES_MAX + self.try_bytes();
+        let bytes = items * 2 * KEY_BYTES_MAX + self.pop().map_or(0, BlockedPop::try_bytes);
         if !sink.is_empty() && !sink.has_room(items, bytes) {
             return false;
         }

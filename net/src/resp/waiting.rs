@@ -10,8 +10,8 @@ pub const WAITED_KEYS_MAX: usize = 255;
 pub struct WaitingFigures {
     /// Keys.
     pub keys: u64,
-    /// How often a connection was told since the start that it may try one.
-    pub told: u64,
+    /// How often a connection was notified since the start that it may try one.
+    pub notified: u64,
 }
 
 /// Keys that connections would wait for take more bytes than they may.
@@ -45,7 +45,7 @@ pub trait KeyWaiters {
     /// There is no room.
     fn begin(&self, client: u64, of_type: u8, keys: &[&[u8]]) -> Result<u64, WaitersFull>;
 
-    /// Whether it may try a key. When that changes the connection is told.
+    /// Whether it may try a key. When that changes the connection is notified.
     fn may_try(&self, key: &[u8], ticket: u64) -> MayTry;
 
     /// It has found this in a key, which it cannot pop.

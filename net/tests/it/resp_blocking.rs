@@ -30,7 +30,7 @@ struct Node {
     keys: RefCell<WaitedKeys<u64>>,
     last_ticket: Cell<u64>,
     /// Who was told that he may try a key.
-    told: RefCell<Vec<u64>>,
+    notified: RefCell<Vec<u64>>,
     is_full: Cell<bool>,
     /// Connections as CLIENT LIST tells them.
     listed: RefCell<Option<u64>>,
@@ -38,7 +38,7 @@ struct Node {
 
 impl Node {
     fn tell(&self, next: Option<u64>) {
-        self.told.borrow_mut().extend(next);
+        self.notified.borrow_mut().extend(next);
     }
 
     /// A key gets a value.
@@ -48,7 +48,7 @@ impl Node {
             .borrow_mut()
             .changed(key.as_bytes(), has, |_| false);
         self.tell(next);
-        self.told.take()
+        self.notified.take()
     }
 }
 
@@ -255,7 +255,7 @@ impl Talk {
         }
         assert!(matches!(talk.conversation.waits_for(), WaitsFor::Keys(_)));
         assert_eq!(talk.out(), "");
-        node.told.take();
+        node.notified.take();
         talk
     }
 }
@@ -284,7 +284,7 @@ fn keys_are_tried_shard_by_shard_in_their_order_and_the_first_reply_is_that_of_t
 }
 
 #[test]
-fn who_is_told_tries_the_keys_that_he_may_try_alone() {
+fn who_is_notified_tries_the_keys_that_he_may_try_alone() {
     let node = Node::default();
     let mut first = Talk::blocked(1, "BZPOPMIN k 0", &node);
     let mut second = Talk::blocked(2, "BZPOPMIN x k Y 0", &node);
@@ -297,7 +297,10 @@ fn who_is_told_tries_the_keys_that_he_may_try_alone() {
     first.conversation.may_try();
     assert_eq!(first.go_on(&node), "BZPOPMINk0");
     first.answer("*0\r\n", &node);
-    assert_eq!((first.out(), node.told.take()), ("*0\r\n".into(), vec![2]));
+    assert_eq!(
+        (first.out(), node.notified.take()),
+        ("*0\r\n".into(), vec![2])
+    );
     // Told while a try is under way, it tries again when that has found nothing.
     second.conversation.may_try();
     assert_eq!(second.go_on(&node), "");
@@ -384,7 +387,10 @@ fn nothing_is_tried_for_who_has_left_and_the_next_one_may_try() {
     gone.conversation.may_try();
     gone.conversation.leaves(&node);
     assert_eq!(gone.go_on(&node), "");
-    assert_eq!((node.told.take(), node.keys.borrow().keys()), (vec![2], 1));
+    assert_eq!(
+        (node.notified.take(), node.keys.borrow().keys()),
+        (vec![2], 1)
+    );
     next.conversation.may_try();
     assert_eq!(next.go_on(&node), "BZPOPMINk0");
     // An answer to one that has left meanwhile is nobody's.

@@ -168,7 +168,8 @@ impl Inlet {
         }
     }
 
-    /// Whether a read that has failed was given up: the connection rests, or has other things to do.
+    /// Whether a read that has failed was given up: the connection rests, or has something else to
+    /// do.
     fn was_given_up(&self) -> bool {
         self.connection.is_resting() || self.connection.has_given_up_reading()
     }

@@ -214,7 +214,8 @@ impl RespConnection {
         !peer_has_gone(self.connection.descriptor())
     }
 
-    /// Waits until the connection may try a key, the time is over, or its peer has sent more. `false` if the peer has gone meanwhile: no try may be made for it.
+    /// Waits until the connection may try a key, the time is over, or its peer has sent more.
+    /// `false` if the peer has gone meanwhile: no try may be made for it.
     async fn wait_for_keys(
         &self,
         core: &Core,

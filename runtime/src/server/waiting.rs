@@ -49,7 +49,7 @@ pub(crate) struct NodeWaiters {
     shards: Box<[ShardWaiters]>,
     last_ticket: AtomicU64,
     /// How often a connection was told.
-    told: AtomicU64,
+    notified: AtomicU64,
     channels: Arc<NodeChannels>,
 }
 
@@ -59,7 +59,7 @@ impl NodeWaiters {
         NodeWaiters {
             shards: (0..shards).map(|_| ShardWaiters::default()).collect(),
             last_ticket: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            notified: AtomicU64::new(0),
             channels: Arc::clone(channels),
         }
     }
@@ -152,7 +152,7 @@ impl NodeWaiters {
     /// Tells a connection that it may try a key.
     fn tell(&self, next: Option<WaitingClient>) {
         if let Some(WaitingClient { id, place }) = next {
-            self.told.fetch_add(1, Ordering::Relaxed);
+            self.notified.fetch_add(1, Ordering::Relaxed);
             self.channels.mail_may_try(place.core, id);
         }
     }
@@ -162,7 +162,7 @@ impl NodeWaiters {
         let keys = self.shards.iter().map(|shard| shard.keys().keys() as u64);
         WaitingFigures {
             keys: keys.sum(),
-            told: self.told.load(Ordering::Relaxed),
+            notified: self.notified.load(Ordering::Relaxed),
         }
     }
 }

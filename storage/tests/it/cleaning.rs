@@ -436,10 +436,10 @@ fn a_log_of_as_many_segments_as_it_may_have_keeps_those_that_belong_to_cleaning(
     );
 }
 
-/// The list of all segments fills half of what the smallest ones have for frames. Where each release
-/// had a list of its own, a segment had room for one copy beside it. The smallest record, alone in
-/// its segment, was then worth most again and again: cleaning moved it until its credit was used up,
-/// and the log was full of what does not count.
+/// The list of all segments fills half of what the smallest ones have for frames. Where each
+/// release had a list of its own, a segment had room for one copy beside it. The smallest record,
+/// alone in its segment, was then worth most again and again: cleaning moved it until its credit
+/// was used up, and the log was full of what does not count.
 #[test]
 fn cleaning_makes_a_log_of_the_most_segments_short_where_little_counts() {
     let mut yard = Yard::of_smallest_segments();

@@ -1,7 +1,5 @@
 //! Commands that pop, and wait until they can. What comes behind one waits in the socket.
 
-use crate::limits::KEY_BYTES_MAX;
-
 use super::super::blocked_pop::{BlockedPop, PopForm};
 use super::super::host::Host;
 use super::super::parser::Arguments;
@@ -37,21 +35,21 @@ impl Conversation {
 
     /// The connection may try a key that it waits for.
     pub fn may_try(&mut self) {
-        if let Some(pop) = self.talk.pop_mut() {
-            pop.tell();
+        if let Some(pop) = pop_of(&mut self.talk.under_way) {
+            pop.notify();
         }
     }
 
     /// CLIENT UNBLOCK has named the connection while it waited with this ticket.
     pub fn unblock(&mut self, ticket: u64, is_error: bool) {
-        if let Some(pop) = self.talk.pop_mut() {
+        if let Some(pop) = pop_of(&mut self.talk.under_way) {
             pop.unblock(ticket, is_error);
         }
     }
 
     /// The peer is gone: nothing is tried for it any more.
     pub fn leaves(&mut self, host: &dyn Host) {
-        if let Some(pop) = self.talk.pop_mut()
+        if let Some(pop) = pop_of(&mut self.talk.under_way)
             && let Some(waiters) = host.waiters()
         {
             pop.end(waiters);
@@ -63,10 +61,6 @@ impl Conversation {
 impl Talk {
     pub(super) fn pop(&self) -> Option<&BlockedPop> {
         self.under_way.as_ref().and_then(UnderWay::pop)
-    }
-
-    fn pop_mut(&mut self) -> Option<&mut BlockedPop> {
-        self.under_way.as_mut().and_then(UnderWay::pop_mut)
     }
 
     /// A command that pops and may wait, of this form.
@@ -103,23 +97,20 @@ impl Talk {
     /// tries back, and not its end.
     pub(super) fn pop_goes_on(&mut self, host: &dyn Host) {
         let pause = self.pauses.of_node;
-        let Some(pop) = self.pop_mut() else { return };
+        let Some(pop) = pop_of(&mut self.under_way) else {
+            return;
+        };
         let Some(waiters) = host.waiters() else {
             return;
         };
         let now_us = host.elapsed_us();
         let is_late = pop.until_us().is_some_and(|until_us| now_us >= until_us);
-        if pause.is_some() && pop.is_told() && !is_late && !pop.is_unblocked() {
+        if pause.is_some() && pop.is_notified() && !is_late && !pop.is_unblocked() {
             self.pauses.is_held = true;
             return;
         }
         pop.go_on(now_us, waiters);
         self.end_under_way();
-    }
-
-    /// Room that a try needs.
-    pub(super) fn try_bytes(&self) -> usize {
-        self.pop().map_or(0, |pop| pop.bytes() + KEY_BYTES_MAX)
     }
 
     /// Behind which replies a message leaves that comes now: one that waits for keys holds none
@@ -130,4 +121,8 @@ impl Talk {
             false => self.ring.next_entry(),
         }
     }
+}
+
+fn pop_of(under_way: &mut Option<UnderWay>) -> Option<&mut BlockedPop> {
+    under_way.as_mut().and_then(UnderWay::pop_mut)
 }

@@ -1,8 +1,8 @@
 //! What commands make of the keys of a shelf: a model of Redis for one client.
 //!
-//! A type of value is a row of [`TYPES`]: its entries, in an order of its own, and what its commands
-//! do to them. That a key without entries is none, that a command of another type is refused, and
-//! what names, expiries and types are, stands here once for all of them.
+//! A type of value is a row of [`TYPES`]: its entries, in an order of its own, and what its
+//! commands do to them. That a key without entries is none, that a command of another type is
+//! refused, and what names, expiries and types are, stands here once for all of them.
 
 use crate::random::Random;
 use crate::visits::replies::Reply;
