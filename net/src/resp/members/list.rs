@@ -313,7 +313,7 @@ fn listpack_bytes(element: &[u8]) -> usize {
     bytes
         + match bytes {
             ..=127 => 1,
-            ..=16_382 => 2,
+            128..=16_382 => 2,
             _ => 3,
         }
 }
