@@ -448,7 +448,7 @@ fn too_many_runs(
                  each of {SCRIPT_RUNS_MAX} runs"
             ));
         }
-        Some(true) if claims >= SCRIPT_CLAIMS_MAX => {
+        Some(true) if claims == SCRIPT_CLAIMS_MAX => {
             return Some(format!(
                 "TRYAGAIN nothing was executed: in {claims} runs the script has met a key that a \
                  change over several shards had"
