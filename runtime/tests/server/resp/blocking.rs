@@ -618,7 +618,7 @@ fn consume(address: SocketAddr, number: u64, book: &Book, is_over: &AtomicBool) 
             "BZPOPMAX"
         };
         send(&mut talk, &[verb, &keys[0], &keys[1], "0.05"]);
-        if (round * 7 + number) % 11 == 0 {
+        if (round * 7 + number).is_multiple_of(11) {
             // It leaves while it waits, or with its reply on the way.
             talk = Talk::with(address);
             lost += 1;
