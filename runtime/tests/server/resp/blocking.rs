@@ -194,11 +194,12 @@ B <
 A CLIENT UNBLOCK <B>
 A FLUSHALL
 B > BLPOP {b}1 {b} 0
-A ZADD {b}1 1 a
+A ZADD {b} 1 a
+A DEL {b}
 A RPUSH {b} x y
 B <
 A LRANGE {b} 0 -1
-A DEL {b} {b}1
+A DEL {b}
 B > BRPOP {b} 0
 A LPUSH {b} x
 A LPUSH {b} y
