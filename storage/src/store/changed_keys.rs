@@ -84,7 +84,7 @@ impl ChangedKeys {
 
     /// What changes from now on was noted before as [`Noted::Coming`].
     pub fn makes(&mut self) {
-        self.is_coming = true;
+        (self.is_coming, self.writer) = (true, None);
     }
 
     /// Whether all keys are to be taken for changed.
