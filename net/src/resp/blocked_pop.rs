@@ -358,6 +358,13 @@ impl BlockedPop {
                 return self.end(waiters);
             }
         };
+        if found == KeyHas::OtherValue && tried.len() > 1 {
+            // That is so of one of them: each is tried alone.
+            let alone = tried.into_iter().map(|number| vec![number]);
+            alone.rev().for_each(|one| self.tries.push_front(one));
+            self.phase = Phase::MayAsk;
+            return;
+        }
         for number in tried {
             let key = &mut self.keys[number];
             key.was_tried = true;

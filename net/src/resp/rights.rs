@@ -11,7 +11,7 @@ pub(super) const NO_KEY: &[u8] = b"NOPERM No permissions to access a key";
 /// What a user needs for all keys to be answered a command; `None` if nothing.
 fn need_of(id: Name, args: Arguments<'_>) -> Option<Need> {
     let is_of_others = || {
-        let names = ["list", "kill", "pause", "unpause"];
+        let names = ["list", "kill", "pause", "unblock", "unpause"];
         let is = |name: &str| args.get(1).eq_ignore_ascii_case(name.as_bytes());
         args.len() > 1 && names.into_iter().any(is)
     };

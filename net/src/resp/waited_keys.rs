@@ -228,6 +228,8 @@ impl<P: Copy> WaitedKeys<P> {
         let queues = self.queues.values_mut();
         let next = queues.filter_map(|queue| {
             queue.has = KeyHas::Anything;
+            // The first one may find a value that is for others behind him.
+            queue.untried.extend(queue.waiters.keys());
             if let Some(trier) = &mut queue.trier {
                 trier.is_changed = true;
             }
@@ -348,5 +350,16 @@ mod tests {
         next.sort_unstable();
         assert_eq!(next, [1, 3]);
         assert_eq!(keys.found(b"k", 1, KeyHas::Nothing), None);
+    }
+
+    #[test]
+    fn when_any_key_may_have_changed_those_of_each_type_try_until_it_is_known_to_be_empty() {
+        let mut keys = waiting(1..2);
+        keys.add(b"k", 2, waiter(2, LIST));
+        keys.add(b"k", 3, waiter(3, LIST));
+        assert_eq!(keys.all_changed(), [1]);
+        assert_eq!(keys.found(b"k", 1, KeyHas::OtherValue), Some(2));
+        assert_eq!(keys.found(b"k", 2, KeyHas::Nothing), None);
+        assert_eq!(keys.may_try(b"k", 3), MayTry::Nothing);
     }
 }

@@ -37,7 +37,7 @@ struct Node {
 }
 
 impl Node {
-    fn tell(&self, next: Option<u64>) {
+    fn notify(&self, next: Option<u64>) {
         self.notified.borrow_mut().extend(next);
     }
 
@@ -47,7 +47,7 @@ impl Node {
             .keys
             .borrow_mut()
             .changed(key.as_bytes(), has, |_| false);
-        self.tell(next);
+        self.notify(next);
         self.notified.take()
     }
 }
@@ -147,13 +147,13 @@ impl KeyWaiters for Node {
 
     fn found(&self, key: &[u8], ticket: u64, has: KeyHas) {
         let next = self.keys.borrow_mut().found(key, ticket, has);
-        self.tell(next);
+        self.notify(next);
     }
 
     fn end(&self, ticket: u64, keys: &[&[u8]]) {
         for key in keys {
             let next = self.keys.borrow_mut().remove(key, ticket);
-            self.tell(next);
+            self.notify(next);
         }
     }
 
@@ -376,6 +376,21 @@ fn a_value_of_another_type_is_an_error_for_who_comes_and_nothing_for_who_waits()
     waits.answer(WRONG_TYPE, &node);
     assert_eq!((waits.go_on(&node), waits.out()), ("".into(), "".into()));
     assert_eq!(node.changes("k", ZSET), [1], "it waits on");
+}
+
+#[test]
+fn keys_of_one_try_are_tried_alone_where_one_has_a_value_of_another_type() {
+    let node = Node::default();
+    let mut talk = Talk::blocked(1, "BZPOPMIN {t}1 {t}2 0", &node);
+    node.notify(node.keys.borrow_mut().all_changed().pop());
+    talk.conversation.may_try();
+    assert_eq!(talk.go_on(&node), "BZPOPMIN{t}1{t}20");
+    talk.answer(WRONG_TYPE, &node);
+    assert_eq!(talk.go_on(&node), "BZPOPMIN{t}10");
+    talk.answer(WRONG_TYPE, &node);
+    assert_eq!(talk.go_on(&node), "BZPOPMIN{t}20");
+    talk.answer("*0\r\n", &node);
+    assert_eq!(talk.out(), "*0\r\n");
 }
 
 #[test]

@@ -169,7 +169,8 @@ impl Reading {
             }
             self.ciphertext.clear();
             let bytes = buffer.len() - held;
-            if bytes > 0 {
+            // A part of a record brings nothing, and what ends this read may have come with it.
+            if bytes > 0 || self.connection.has_given_up_reading() {
                 return Some(Brought { bytes, was_full });
             }
         }

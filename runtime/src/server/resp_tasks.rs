@@ -223,8 +223,9 @@ impl RespConnection {
         buffer: &mut Vec<u8>,
         until_us: Option<u64>,
     ) -> bool {
-        if buffer.len() >= BUFFER_BYTES_BUSY {
-            // What comes behind that waits in the socket, and hides the end of it.
+        if buffer.len() >= BUFFER_BYTES {
+            // What comes behind that waits in the socket, and hides the end of it. A connection is
+            // counted with more than these bytes, however long it waits.
             return self.wait_held(until_us.unwrap_or(u64::MAX)).await;
         }
         let left_us = until_us.map(|until_us| until_us.saturating_sub(self.host.elapsed_us()));

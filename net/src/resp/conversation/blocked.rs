@@ -1,9 +1,12 @@
 //! Commands that pop, and wait until they can. What comes behind one waits in the socket.
 
+use crate::rights::Need;
+
 use super::super::blocked_pop::{BlockedPop, PopForm};
 use super::super::host::Host;
 use super::super::parser::Arguments;
 use super::super::request::Request;
+use super::super::rights::NO_KEY;
 use super::super::sink::Sink;
 use super::super::under_way::UnderWay;
 use super::super::waiting::WAITED_KEYS_MAX;
@@ -80,6 +83,13 @@ impl Talk {
                 form.keys()
             );
             return self.refuse_only(text.as_bytes());
+        }
+        if let Some(rights) = &self.rights {
+            let mut is_allowed = true;
+            request.for_each_key(|key| is_allowed &= rights.allows(Need::READ_WRITE, key));
+            if !is_allowed {
+                return self.refuse_only(NO_KEY);
+            }
         }
         if !self.is_idle(sink) {
             return Passed::Waits;

@@ -146,7 +146,6 @@ A SET {b} str
 A DEL {b}
 A MULTI
 A ZADD {b} 1 a
-A ZADD {b}none 5 z
 A EXEC
 B <
 A ZRANGE {b} 0 -1

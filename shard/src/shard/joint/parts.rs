@@ -288,6 +288,9 @@ impl<P: Blocks> PartStep<'_, P> {
             true => self.0.store.leave_any(now.us, home, &key.outcome()),
             false => self.0.store.leave(now.us, home, &key.outcome()),
         };
+        if let Some(changed) = self.0.store.data_mut().changed_keys() {
+            changed.asks(None);
+        }
         match left {
             Leaving::Done(lsn) => Some(lsn),
             Leaving::Wait => None,

@@ -274,6 +274,7 @@ const OTHERS: &[&str] = &[
     "CLIENT LIST",
     "CLIENT KILL 1.2.3.4:5",
     "CLIENT PAUSE 1",
+    "CLIENT UNBLOCK 7",
     "CLIENT UNPAUSE",
     "CLUSTER INFO",
     "COMMAND COUNT",
