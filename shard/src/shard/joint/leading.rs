@@ -407,15 +407,11 @@ impl<P: Blocks> JointStep<'_, P> {
             let shard = setup.owner(slot_of(left.name));
             led.leaves(shard, key);
         }
-        match bytes <= record_bytes_max {
-            true => Ok(()),
-            false => {
+        match check_redo_bytes(bytes, record_bytes_max) {
+            Ok(()) => Ok(()),
+            Err(refused) => {
                 led.parts.clear();
-                let text = format!(
-                    "what this change leaves takes {bytes} bytes of the log, and \
-                     {record_bytes_max} is the limit"
-                );
-                Err((Status::TooLarge, text))
+                Err(refused)
             }
         }
     }
@@ -604,4 +600,18 @@ impl<P: Blocks> JointStep<'_, P> {
 fn writer_of_led(led: &Led, shard: u16) -> Writer {
     let parked = led.parked.as_ref().expect("it is not answered");
     parked.origin.writer(shard, parked.address.session)
+}
+
+/// Refuses a change whose redo record would have more bytes than a record may.
+pub(super) fn check_redo_bytes(bytes: usize, bytes_max: usize) -> Result<(), Refused> {
+    match bytes <= bytes_max {
+        true => Ok(()),
+        false => {
+            let text = format!(
+                "what this change leaves takes {bytes} bytes of the log, and {bytes_max} is the \
+                 limit"
+            );
+            Err((Status::TooLarge, text))
+        }
+    }
 }

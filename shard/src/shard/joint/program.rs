@@ -9,7 +9,8 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::store::NoRoom;
+use penstock_storage::store::{NoRoom, PartNeeds};
+use penstock_storage::system_key::REDO_KEY_BYTES;
 
 use crate::execution::operation::{Asks, Operation};
 use crate::execution::verbs::copied_program::{self, ProgramRan, missing_since};
@@ -22,7 +23,7 @@ use crate::setup::Setup;
 use crate::shard::Shard;
 
 use super::JointStep;
-use super::leading::{Ran, Refused};
+use super::leading::{Ran, Refused, check_redo_bytes};
 
 impl<P: Blocks> Shard<P> {
     /// Whether a program becomes a change of several slots, or why it does not. `None`: its keys
@@ -104,6 +105,11 @@ impl<P: Blocks> JointStep<'_, P> {
                         Err(NoRoom::Wait) => return Ran::Rests,
                         Err(_) => return Ran::Refused(no_room_for_token()),
                     }
+                }
+                let parts: usize = left.iter().map(LeftKey::redo_bytes).sum();
+                let bytes = PartNeeds::record_bytes(REDO_KEY_BYTES, 0) + parts;
+                if let Err(refused) = check_redo_bytes(bytes, bytes_max) {
+                    return Ran::Refused(refused);
                 }
                 let setup = &self.0.execution.setup;
                 let led = &mut self.0.execution.joint.led[at];
