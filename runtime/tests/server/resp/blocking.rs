@@ -201,7 +201,6 @@ A LRANGE {b} 0 -1
 A DEL {b}
 B > BRPOP {b} 0
 A LPUSH {b} x
-A LPUSH {b} y
 B <
 A DEL {b}
 B > BLMOVE {b} {b}to LEFT RIGHT 0

@@ -407,7 +407,7 @@ fn table() -> Vec<(String, Right)> {
 #[test]
 fn commands_without_keys_need_the_rights_that_the_table_names() {
     let table = table();
-    assert_eq!(table.len(), 18);
+    assert_eq!(table.len(), 19);
     for line in OTHERS {
         let needed = table
             .iter()
