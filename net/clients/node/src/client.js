@@ -362,7 +362,15 @@ export class Client {
 
   /** The same write once more: an earlier try may have been executed. */
   async #again(asked, { deadline = this.#options.deadline, signal } = NO_OPTIONS) {
-    const call = this.#call(asked, { deadline, signal });
+    let call;
+    try {
+      call = this.#call(asked, { deadline, signal });
+    } catch (cause) {
+      // Nothing was sent now, which says nothing of the try before.
+      const token = asked.token && tokenText(asked.token);
+      const { write } = asked;
+      throw new Unknown(`the outcome is not known: ${cause.message}`, { token, write, cause });
+    }
     call.isUncertain = true;
     this.#router.begin(call);
     return call.outcome;

@@ -176,6 +176,13 @@ class Node:
         self.by_slot: Optional[List[Tuple[str, int]]] = None
         self.ports_down: Dict[Tuple[str, int], float] = {}
 
+    def is_other(self, target: Tuple[str, int], hello: ServerHello) -> bool:
+        """Whether the port of a core is another server's: its HELLO names another node."""
+        if target == self.target or self.hello is None:
+            return False
+        mine = (self.hello.cluster_id, self.hello.node_id)
+        return (hello.cluster_id, hello.node_id) != mine
+
     def greeted(self, hello: ServerHello) -> None:
         """Takes the HELLO of a connection that is open."""
         before = self.hello
@@ -370,15 +377,19 @@ class Answers:
                 self.retry_after_ms[number] = frame.deadline_or_retry_ms
             self.left = 0
             return numbers
-        numbers = []
+        # All of a frame counts or none: an item that was answered in part of a frame is in doubt.
+        replies = {}
         for item in _wire.batch_items(frame.body):
             reply = Reply(item)
-            if reply.item >= len(self.replies) or self.replies[reply.item] is not None:
+            is_asked = reply.item < len(self.replies) and self.replies[reply.item] is None
+            if not is_asked or reply.item in replies:
                 raise ProtocolError(f"an answer to item {reply.item}, which is not asked")
-            self.replies[reply.item] = reply
-            self.retry_after_ms[reply.item] = frame.deadline_or_retry_ms
-            numbers.append(reply.item)
-        self.left -= len(numbers)
-        if not self.left and frame.flags & _wire.MORE or self.left and not frame.flags & _wire.MORE:
+            replies[reply.item] = reply
+        left = self.left - len(replies)
+        if not left and frame.flags & _wire.MORE or left and not frame.flags & _wire.MORE:
             raise ProtocolError("a request is not answered whole")
-        return numbers
+        self.left = left
+        for number, reply in replies.items():
+            self.replies[number] = reply
+            self.retry_after_ms[number] = frame.deadline_or_retry_ms
+        return list(replies)

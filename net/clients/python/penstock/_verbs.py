@@ -65,14 +65,22 @@ class ReadChanged:
 _read_plain = ReadChanged()
 
 
+def _lifetime(seconds: float) -> int:
+    """Seconds as milliseconds."""
+    ms = round(seconds * 1000)
+    if not 1 <= ms < 1 << 48:
+        raise ValueError(f"an expiry is 1 to {(1 << 48) - 1} ms, not {ms}")
+    return ms
+
+
 def _expiry(at, after, third: bool):
     """The flags and the bytes of an expiry."""
     if (at is not None) + (after is not None) + third > 1:
         raise ValueError("one expiry at most")
     if at is not None:
-        return _items.AT, _items.u64(round(at * 1000))
+        return _items.AT, _items.u64(_lifetime(at))
     if after is not None:
-        return _items.IN, _items.u64(max(1, round(after * 1000)))
+        return _items.IN, _items.u64(_lifetime(after))
     return (_items.OTHER if third else 0), b""
 
 

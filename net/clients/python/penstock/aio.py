@@ -344,6 +344,9 @@ class AsyncClient(Verbs):
         except BaseException:
             link.end("it was not opened")
             raise
+        if node.is_other(target, link.hello):
+            link.end("another server has the port of a core")
+            raise ConnectionError("another server has the port of a core")
         core.greeted(node, link.hello)
         return link
 

@@ -250,6 +250,11 @@ class Client(Verbs):
         except PenstockError as error:
             call.fail(error)
             return None
+        if node.is_other(target, connection.hello):
+            connection.close()
+            error = ProtocolError("another server has the port of a core")
+            self._core.unreachable(call, node, target, error)
+            return None
         with self._lock:
             self._core.greeted(node, connection.hello)
         return connection
