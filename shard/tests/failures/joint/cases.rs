@@ -377,3 +377,34 @@ fn a_program_of_several_shards_is_done_once_for_its_token_whenever_the_power_is_
     assert!(replayed > 0 && replayed < ROUNDS, "{replayed}");
     assert!(resumed > 0, "no start has made a token");
 }
+
+#[test]
+fn a_program_that_leaves_more_than_a_record_has_is_refused_at_each_length() {
+    let mut node = Node::new(SHARDS, None);
+    node.settle();
+    let (here, there) = (keys_of(0), keys_of(1));
+    let keys = [&here[0], &there[0], &here[1], &there[1]];
+    let (mut done, mut refused) = (0, 0);
+    for len in (850..1_020).step_by(2) {
+        let value = "v".repeat(len);
+        for key in keys {
+            assert_eq!(ask(&mut node, format!("SET {key} {value}")), "+OK\\r\\n");
+        }
+        for token in [String::new(), format!("TOKEN t-{len} SENT {} ", time_ms(0))] {
+            let [a, b, c, d] = keys;
+            let fields = "k1.u8@0~+=~1 k2.u8@0~+=~1 k3.u8@0~+=~1 k4.u8@0~+=~1";
+            let asked = format!("KV.APPLY {a} KEY {b} KEY {c} KEY {d} {token}{fields}");
+            let reply = ask(&mut node, asked);
+            match reply.contains("OK") {
+                true => done += 1,
+                false => {
+                    let is_named = ["is the limit", "the largest record"];
+                    let is_named = is_named.iter().any(|text| reply.contains(text));
+                    assert!(is_named, "{len}: {reply}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(done > 20 && refused > 5, "{done} done, {refused} refused");
+}
