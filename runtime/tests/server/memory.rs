@@ -201,8 +201,7 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
         counters["memory_bytes"].as_u64().unwrap()
     };
     // What the allocator keeps of frames counts as others' until it goes back to the system, and a
-    // crowded machine gives it back late. So values that went for it may need another reading. What
-    // is free between long values never goes back: up to 20 MB of the 96 MiB, by `malloc_stats`.
+    // crowded machine gives it back late. So values that went for it may need another reading.
     let ends = Instant::now() + Duration::from_secs(60);
     while held() < MEMORY_MAX / 4 && Instant::now() < ends {
         read(1);
@@ -214,7 +213,7 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
         server.resident_max()
     );
     // A bound that is kept by holding nothing would be none.
-    assert!(held >= MEMORY_MAX / 8, "{held} bytes of index and values");
+    assert!(held >= MEMORY_MAX / 4, "{held} bytes of index and values");
     drop((client, server));
     fs::remove_dir_all(data).unwrap();
 }
