@@ -216,10 +216,13 @@ impl Model<'_> {
         }
         if applies {
             match expiry {
+                // An expiry that stays ends the key by the time of the store, as that of any read.
                 NewExpiry::Keep => *state.edit() = value.to_vec(),
-                expiry => state.put(value.to_vec(), said(expiry)),
+                expiry => {
+                    state.put(value.to_vec(), said(expiry));
+                    state.settle(now_ms);
+                }
             }
-            state.settle(now_ms);
         }
     }
 
